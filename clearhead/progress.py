@@ -2,15 +2,26 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 Watch = Callable[[str, int, int], None]
 """Called with the name of a loop, the number of turns done, and the number of all turns."""
 T = TypeVar("T")
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 _PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("pause", default=None)
+
+
+def cached(compute: Callable[[Any], T]) -> cached_property[T]:
+    """A property that is computed once, by work that may pause.
+
+    Python 3.11 holds one lock of the class meanwhile, so who needs it would wait for a thread that waits for its turn.
+    """
+    made = cached_property(compute)
+    vars(made)["lock"] = nullcontext()
+    return made
 
 
 def tell(text: str) -> None:

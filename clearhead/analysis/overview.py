@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from clearhead.analysis.ablation import Ablations, places
 from clearhead.analysis.metrics import Vectors, mean_states
 from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, part_of, traced
 from clearhead.model import Transformer
+from clearhead.progress import cached
 from clearhead.trace import Address, Edit, zero
 
 HEADS = 24
@@ -98,7 +99,7 @@ class Overview:
         """True if the network makes vectors, which have no probabilities."""
         return self._whole.metric is not None
 
-    @cached_property
+    @cached
     def position(self) -> int:
         """The position of the answer; the last one if the network answers once."""
         if self._asked is not None:
@@ -107,12 +108,12 @@ class Overview:
         among = [one % len(moved) for one in self._among] or [*range(len(moved))]
         return among[int(moved[among].argmax())]
 
-    @cached_property
+    @cached
     def answer(self) -> Tensor:
         """v: the probabilities at the position; of a span those of its start. A vector has none."""
         return torch.empty(0) if self.is_vector else self._ablations.expected[0].exp()
 
-    @cached_property
+    @cached
     def _ablations(self) -> Ablations:
         if self._asked is not None:
             return self._whole
@@ -120,7 +121,7 @@ class Overview:
 
     # --- what is measured ---
 
-    @cached_property
+    @cached
     def heads(self) -> list[Moved]:
         """Every head."""
         return self._each(dict.fromkeys(self._sites), self._every_head, 0 if self._asked is not None else self.position)
@@ -130,7 +131,7 @@ class Overview:
         """The number of the head that moves the answer most."""
         return int(torch.tensor([one.moved for one in self.heads]).nan_to_num(-1.0).argmax())
 
-    @cached_property
+    @cached
     def parts(self) -> list[Moved]:
         """What moves with the first states of each token or region of the first stack := 0."""
         first, n = next(iter(self._lengths.items()))
@@ -151,11 +152,11 @@ class Overview:
             for (at, weight), moved, p, risen, risen_p in zip(sites.items(), *columns, strict=True)
         ]
 
-    @cached_property
+    @cached
     def _sites(self) -> list[str]:
         return [site for place in places(self._network) if not place.is_ffn for site in place.sites]
 
-    @cached_property
+    @cached
     def _every_head(self) -> tuple[Tensor, ...]:
         """Those first that move the answer most where it is made, which takes one position of a decoder."""
 
@@ -167,7 +168,7 @@ class Overview:
 
         return self._measure([{site: zero} for site in self._sites], self._whole, rank=rank, budget=self._budget)
 
-    @cached_property
+    @cached
     def curves(self) -> list[Moved]:
         """The attention weights of the strongest heads that are at least LEAST_WEIGHT, the strongest first.
 
@@ -185,7 +186,7 @@ class Overview:
         every = self._each(found, self._measure(sets, rank=strengths[kept].tolist))
         return sorted((one for one in every if one.moved >= 0), key=lambda one: -one.moved)
 
-    @cached_property
+    @cached
     def _read(self) -> tuple[list[tuple[str, int, Tensor, str]], Tensor, Tensor]:
         """The strongest heads with the stack that each reads, n 3: of each weight the head, who reads and is read, and
         its strength.
@@ -217,7 +218,7 @@ class Overview:
             heads.append((path, h, v, read))
         return heads, torch.cat(cells), torch.cat(strengths)
 
-    @cached_property
+    @cached
     def lanes_of(self) -> dict[str, list[list[int]]]:
         """The tokens of each lane by stack, which are changed together: regions of a picture, stretches of a sound.
 
@@ -232,7 +233,7 @@ class Overview:
                 found[name] = [rest] * bool(rest) + [[t] for t in own]
         return found
 
-    @cached_property
+    @cached
     def _regions(self) -> dict[str, list[list[int]]]:
         """The lanes of a picture or of a sound. The silence at the end of a sound is one lane."""
         name, length = next(iter(self._lengths.items()))
@@ -250,7 +251,7 @@ class Overview:
             lanes = [*cells[:end].tensor_split(STRETCHES), cells[end:]]
         return {name: [lane.flatten().tolist() for lane in lanes if lane.numel()]}
 
-    @cached_property
+    @cached
     def _strength(self) -> dict[str, Tensor]:
         """How much the strongest heads read of each token; infinite for the one whose last state makes the answer."""
         found = {name: torch.zeros(length) for name, length in self._lengths.items()}
@@ -265,7 +266,7 @@ class Overview:
             found[self._last][0 if pool == "first" else self.position] = float("inf")
         return found
 
-    @cached_property
+    @cached
     def lanes(self) -> dict[str, Tensor]:
         """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text.
 
@@ -273,7 +274,7 @@ class Overview:
         """
         return self._by_lane("resid_pre")
 
-    @cached_property
+    @cached
     def ffn(self) -> dict[str, Tensor]:
         """l n by stack: M of the output of each block's feed-forward in each lane := 0."""
         return self._by_lane("ffn.out")

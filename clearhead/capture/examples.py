@@ -4,7 +4,6 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 import torch
@@ -19,6 +18,7 @@ from clearhead.capture.texts import Encoded, Text
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
+from clearhead.progress import cached
 from clearhead.text.schemes import SPACE
 from clearhead.trace import Address
 
@@ -179,7 +179,7 @@ class Examples:
         found = weights.masked_fill(rests[:, None], 0.0).max(-1)
         return found.values, found.indices
 
-    @cached_property
+    @cached
     def _special(self) -> Tensor:
         words = self._model.tokenizer
         ids = (words.library.token_to_id(token) for token in words.special_tokens.values())

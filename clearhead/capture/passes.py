@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -25,7 +24,7 @@ from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
-from clearhead.progress import counted
+from clearhead.progress import cached, counted
 from clearhead.trace import Address, Trace, nearest, recording, trace
 
 FIXED = frozenset("dhkfve")
@@ -65,7 +64,7 @@ class Site:
         """The address without its indices."""
         return self.address.path
 
-    @cached_property
+    @cached
     def index(self) -> dict[str, int]:
         """The indices by axis."""
         return dict(self.address.index)
@@ -197,19 +196,19 @@ class Plan:
             raise UserError("capture: expected a model that reads texts, got one of images or sounds; try model.trace")
         return cls(model, tuple(sites_of(model, at)), **settings)  # pyrefly: ignore[bad-argument-type]
 
-    @cached_property
+    @cached
     def encoder(self) -> Encoder:
         """Turns texts into ids: for the encoder alone if all sites are in it, else for every stack."""
         names = tuple(self.model.config.stacks)
         alone = all(site.path.startswith("encoder.") for site in self.sites)
         return Encoder(self.model, names[:1] if alone else names, self.length)
 
-    @cached_property
+    @cached
     def explicit(self) -> bool:
         """True if ops take their explicit form."""
         return needs_explicit(self.model, self.sites)
 
-    @cached_property
+    @cached
     def groups(self) -> dict[str, Site]:
         """One site of each group."""
         return {site.group: site for site in reversed(self.sites)}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from clearhead.brief import brief
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.errors import UserError
 from clearhead.json_text import parse
+from clearhead.progress import cached
 from clearhead.storage.manifest import MANIFEST, Manifest, verify
 from clearhead.trace import nearest
 
@@ -53,12 +53,12 @@ class Captured:
         end = "" if self.is_complete else ", not complete"
         return f"Captured({str(self.folder)!r}: {len(self.addresses)} addresses, {self.n_texts:,} texts{end})"
 
-    @cached_property
+    @cached
     def about(self) -> Mapping[str, Any]:
         """The model, the settings and the addresses."""
         return read_json(self.folder / ABOUT)
 
-    @cached_property
+    @cached
     def _manifest(self) -> Mapping[str, Any]:
         return read_json(self.folder / MANIFEST)
 

@@ -5,7 +5,6 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ from clearhead.api.base import ModelBase
 from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError
 from clearhead.model import Tokens
+from clearhead.progress import cached
 from clearhead.recipe.data import TextFiles
 from clearhead.recipe.places import place
 
@@ -79,7 +79,7 @@ class Encoder:
     """The stacks that run. If only the encoder runs, no target is needed."""
     length: int | None = None
 
-    @cached_property
+    @cached
     def limits(self) -> list[int]:
         """The longest length of each stack that runs."""
         stacks = self.model.config.stacks.items()

@@ -9,7 +9,6 @@ about the run that it shows, and calls the script's `draw(element, reply, ask)` 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -17,6 +16,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import Asked, OfRun, Reply
 from clearhead.extensions import extensions, load_extension
+from clearhead.progress import cached
 
 __all__ = ["Handler", "OfRun", "Opened", "Place", "Reply", "places"]
 
@@ -29,12 +29,12 @@ class Handler:
     rank: int = 0
     """0: it is short. 1: it gives way to those between two pieces of its work. 2: also to all others."""
 
-    @cached_property
+    @cached
     def question(self) -> type[Asked]:
         """The fields of the question."""
         return get_type_hints(self.answer)["question"]
 
-    @cached_property
+    @cached
     def reply(self) -> Any:
         """The type of the JSON part of the reply."""
         return get_args(get_type_hints(self.answer)["return"])[0]

@@ -1,7 +1,6 @@
 """`Session`: a model opened in a page, and the handlers of the page's questions (ui/src/core/protocol.ts)."""
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from pydantic import JsonValue
 
@@ -33,7 +32,7 @@ from clearhead.explorer.export.page import export
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.places import Handler, places
 from clearhead.explorer.turns import ranking
-from clearhead.progress import pausing
+from clearhead.progress import cached, pausing
 
 
 def about(opened: Opened, question: Asked) -> Reply[About]:  # noqa: ARG001 - it has no fields
@@ -91,11 +90,11 @@ REPLIES = 64 << 20
 class Session(Opened):
     """A model opened in a page. Stateless: every question specifies its forward pass in full."""
 
-    @cached_property
+    @cached
     def _replies(self) -> LRUCache[bytes]:
         return LRUCache(1024, n_bytes=REPLIES, size=len)
 
-    @cached_property
+    @cached
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers of this package, and the places of other packages."""
         return {**places(), **HANDLERS}

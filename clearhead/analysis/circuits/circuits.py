@@ -6,7 +6,6 @@ The gradients of that number at every reader's stream and at every writer come f
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import torch
@@ -24,7 +23,7 @@ from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
-from clearhead.progress import pieces
+from clearhead.progress import cached, pieces
 from clearhead.trace import Edit, Trace, trace
 
 
@@ -154,7 +153,7 @@ class Circuits:
 
     # --- values -----------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @cached
     def ends(self) -> tuple[float, float]:
         """The metric of the clean input, and with every writer at its corrupt value, the means over the batch."""
         with torch.no_grad():
@@ -169,7 +168,7 @@ class Circuits:
         other.metric = metric
         return other
 
-    @cached_property
+    @cached
     def parts(self) -> Parts:
         """The parts of the graph, with the features that matter most to the metric."""
         splits = self.whole.splits
@@ -185,7 +184,7 @@ class Circuits:
             some.append(chosen(split, own - other, active, slopes, self.n_features))
         return Parts(self.network, some)
 
-    @cached_property
+    @cached
     def writers(self) -> list[Writer]:
         """Every writer, in the order of the rows of `Edges`."""
         return self.parts.writers(self.seen)
@@ -279,7 +278,7 @@ class Circuits:
 
     # --- numbers of nodes and edges -----------------------------------------------------------------------------------
 
-    @cached_property
+    @cached
     def readers(self) -> list[Reader]:
         """Every reader, in the order of the columns of `Edges`."""
         return [reader for group in self.parts.groups for reader in group.readers]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
+from clearhead.progress import cached
 from clearhead.trace import Edit, Trace, trace
 
 
@@ -50,7 +50,7 @@ class Parts:
             found += [*self.embedded(name, seen), *(writer for branch in some for writer in branch.writers)]
         return found
 
-    @cached_property
+    @cached
     def groups(self) -> list[Group]:
         """Every reader, in groups, in the order of the streams that they read."""
         found: list[Group] = []

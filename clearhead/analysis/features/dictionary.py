@@ -1,7 +1,6 @@
 """`Features`: what a sparse autoencoder or a transcoder has learned, and where in a network it belongs."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, Self
 
 import torch
@@ -11,6 +10,7 @@ from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.block import Block
+from clearhead.progress import cached
 from clearhead.trace import Address
 
 Kind = Literal["sae", "transcoder"]
@@ -124,7 +124,7 @@ class Features:
         """The number of features."""
         return len(self.b_enc)
 
-    @cached_property
+    @cached
     def _moved(self) -> dict[tuple[torch.device, torch.dtype], "Features"]:
         return {}
 

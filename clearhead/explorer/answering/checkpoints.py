@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 
 from clearhead.api import Model, load, model_folder
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
+from clearhead.progress import cached
 from clearhead.recipe.places import METRICS
 from clearhead.storage.checkpoints import place_of, step_of
 from clearhead.storage.manifest import STEP
@@ -27,7 +27,7 @@ class RunCheckpoints:
         """The step of the model that is open."""
         self._folder = None if own is None else own.parent
 
-    @cached_property
+    @cached
     def _events(self) -> list[JsonObject]:
         if self._folder is None or not (self._folder / METRICS).is_file():
             return []
@@ -78,7 +78,7 @@ class RunCheckpoints:
                 return [(str(sample.get("source", "")), str(sample.get("reference", ""))) for sample in texts]
         return []
 
-    @cached_property
+    @cached
     def _losses(self) -> list[tuple[int, float]]:
         found: list[tuple[int, float]] = []
         for event in self._events:

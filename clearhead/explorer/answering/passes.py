@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from clearhead.machine.precision import Arithmetic, accurate
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
+from clearhead.progress import cached
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Address, Edit, Trace
 
@@ -241,7 +242,7 @@ class Passes:
         step = self.checkpoints.step if run.step is None else run.step
         return f"{step} {run.change.model_dump_json()}"
 
-    @cached_property
+    @cached
     def arithmetic(self) -> Arithmetic:
         """Products of large float32 networks are oneDNN's, the faster ones, where these are as exact."""
         network = self.model.network

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from clearhead.model.heads import LanguageHead
 from clearhead.model.layout import check_tokens
 from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import LayerKind
+from clearhead.progress import cached
 from clearhead.trace import Address, Edit, Trace, recording, trace
 
 CELLS = 1 << 22
@@ -240,7 +240,7 @@ class Blockwise(Mapping[str, Tensor]):
         with self._arithmetic.products(), Evaluating(self._network), torch.no_grad():
             yield
 
-    @cached_property
+    @cached
     def _blocks(self) -> frozenset[Part]:
         return frozenset((name, i) for name, stack in self._network.stacks().items() for i in range(len(stack.blocks)))
 
@@ -285,7 +285,7 @@ class Blockwise(Mapping[str, Tensor]):
         paths = [path for path in seen if part_of(self._network, path) == part]
         return {path: seen[path][0] for path in paths if path in self._edited or not path.endswith(".masked")}
 
-    @cached_property
+    @cached
     def _edited(self) -> frozenset[str]:
         paths = frozenset(Address.parse(at).path for at in self._edit)
         return paths | {one.writes for one in self._network.attached if f"{one.reads}.{one.name}" in paths}

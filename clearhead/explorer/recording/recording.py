@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.meta import evaluated, masks_of, ops_of
 from clearhead.model.ops import Mask, Op
+from clearhead.progress import cached
 from clearhead.trace import Address, Edit, Trace
 
 LARGEST_HALF = 65504.0
@@ -136,12 +136,12 @@ class Recording:
     pixels: Mapping[str, Tensor]
     """The attention weights as `ADDRESS.u8` and `ADDRESS.max`; none of a long text."""
 
-    @cached_property
+    @cached
     def ops(self) -> Mapping[str, Op]:
         """The ops by the addresses of their results, in their order."""
         return {op.out: op for op in ops_of(self.config)}
 
-    @cached_property
+    @cached
     def masks(self) -> Mapping[str, Mask]:
         """The masks by name."""
         return masks_of(self.config)
