@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.explorer.browser.conftest import spot_of
 from tests.explorer.browser.numbers import agrees, mismatches
-from tests.explorer.browser.page import Opened, eventually
+from tests.explorer.browser.page import eventually
 from tests.explorer.browser.seeing import INPUTS, Seen, Spot, all_right, are, column, right
 from tests.explorer.browser.views import show
 
@@ -236,16 +236,6 @@ def softmax(x: Array) -> Array:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def histogram_is_right(page: Opened, label: str, before: Array, after: Array) -> None:
-    """The shares of 24 bins that both sets have in common."""
-    rows = page.rows(label, f"main figure:has(figcaption b:text-is('{label}'))")
-    span = (min(before.min(), after.min()), max(before.max(), after.max()))
-    for at, values in ((-2, before), (-1, after)):
-        counts, edges = np.histogram(values, 24, span)
-        column(rows, (counts / len(values)).tolist(), at)
-        column(rows, edges[:-1].tolist(), 0)
-
-
 def test_the_scale_of_this_text(spot: Spot) -> None:
     """How far scores spread before and after the division, and what a softmax makes of one row of each."""
     page = spot.seen.opened
@@ -255,19 +245,16 @@ def test_the_scale_of_this_text(spot: Spot) -> None:
     is_open = np.tri(len(product), dtype=bool) if spot.name == "writer" else np.ones_like(product, dtype=bool)
     row = product[spot.t][is_open[spot.t]]
     both = [softmax(row * factor), softmax(row)]
+    rows_of = [[softmax(one[keys] * by) for by in (factor, 1)] for one, keys in zip(product, is_open, strict=True)]
+    scaled, unscaled = max(rows_of, key=lambda one: one[1].max() - one[0].max())
 
     def is_right() -> None:
-        all_right(
-            page.page.locator("main h3 span", has_text="trained with").inner_text().replace("1/√dₖ", ""), *[factor] * 2
-        )
-        histogram_is_right(
-            page,
-            f"q · k of this {'picture' if spot.name == 'seer' else 'text'}",
-            product[is_open] * factor,
-            product[is_open],
-        )
-        note = page.page.locator("main details figcaption span", has_text="after the scale").first.inner_text()
-        all_right(note, product[is_open].std(), product[is_open].std() * factor)
+        said = page.page.locator("main details p", has_text="trained with").inner_text()
+        spread = product[is_open].std()
+        all_right(said.partition(" after it")[0].partition("spread")[2], spread, spread * factor)
+        most = page.page.locator("main p.lead").inner_text().rpartition("”")[2]
+        all_right(most, scaled[unscaled.argmax()], unscaled.max())
+        all_right(said.partition("scores ×")[2].replace("1/√dₖ", ""), factor, factor)
         rows = page.rows("Without it")
         shown = np.sort(np.argsort(-both[1], kind="stable")[:4])
         for at, weights in ((-2, both[0]), (-1, both[1])):
