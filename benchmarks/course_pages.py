@@ -22,7 +22,7 @@ from clearhead_lab.course.site import WORK
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession, Request
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 READY = ".clearhead main[aria-busy=false]"
 # In every frame: when its explorer had computed and drawn, in milliseconds since 1970.
 WATCH = """

@@ -5,11 +5,10 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from clearhead_lab.course import numbers
-from clearhead_lab.course.page import FIGURES, Part, captions
+from clearhead_lab.course.page import FIGURES, GUIDES, Part, captions
 from clearhead_lab.experiments import experiments
 
 CAUSAL = re.compile(
@@ -22,7 +21,7 @@ CAUSAL = re.compile(
 SENTENCE = re.compile(r"\S.*?(?:[.?!][\"”)*]*(?=\s|\Z)|(?=\n\n|\n[-|#])|\Z)", re.DOTALL)
 EXCUSES = ("what is done", "task", "purpose", "definition", "advice", "errata")
 """Why a sentence needs no measurement: it tells what a block does, what to try, or what a word means."""
-VERDICTS = Path(__file__).resolve().parents[3] / "docs" / "lab.md"
+VERDICTS = GUIDES / "lab.md"
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,6 @@ def _said(part: Part) -> Sequence[str]:
 
 def _verdicts(part: Part) -> Iterator[tuple[int, str]]:
     """Complaints of experiments whose verdict or finding in docs/lab.md is not the one that the chapter goes by."""
-    if not VERDICTS.is_file():  # An installed lab has no guides.
-        return
     rows = VERDICTS.read_text(encoding="utf-8")
     for name, line in tomllib.loads(part.text).items():
         verdict, _, finding = line.partition(": ")

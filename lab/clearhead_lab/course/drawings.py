@@ -24,8 +24,10 @@ def label(x: float, y: float, said: str, kind: str = "") -> str:
 
 def box(x: float, y: float, width: float, height: float, kind: str, strength: float = 1) -> str:
     """A rectangle of a kind of the style, as strong as its number."""
-    at = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect {at} class="{kind}" fill-opacity="{strength:.2f}"/>'
+    at = " ".join(
+        f'{name}="{round(one, 1):g}"' for name, one in (("x", x), ("y", y), ("width", width), ("height", height)) if one
+    )
+    return f'<rect {at} class="{kind}" fill-opacity="{round(strength, 2):g}"/>'
 
 
 def number(value: float) -> str:

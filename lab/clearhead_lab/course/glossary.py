@@ -1,9 +1,10 @@
 """Words of the glossary: `[[residual stream]]` in a page links to what docs/glossary.md says of it."""
 
 import re
-from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[3] / "docs" / "glossary.md"
+from clearhead_lab.course.page import GUIDES
+
+SOURCE = GUIDES / "glossary.md"
 ROW = re.compile(r"^\| (?P<terms>[^|]+?) \| [^|]+ \|$", re.MULTILINE)
 LINK = re.compile(r"\[\[(?P<term>[A-Za-z][A-Za-z -]+)(?:\|(?P<shown>[^\]]+))?\]\]")
 

@@ -4,6 +4,7 @@ They train in float64, so that another processor's rounding does not change a pr
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,11 @@ def ready(folder: Path, names: Sequence[str] = ()) -> Path:
             if name == "seer":
                 Image.fromarray(picture(2, np.random.default_rng(3))).save(folder / "seer.png")
     return folder
+
+
+def named(page: str) -> list[str]:
+    """The models that a page reads."""
+    return [name for name in LESSONS if re.search(rf'"{name}(?:\.png)?"', page)]
 
 
 # --- what they learn from -----------------------------------------------------------------------------------------

@@ -8,7 +8,12 @@ from pathlib import Path
 FENCE = re.compile(r"^```(?P<language>[\w-]+)[ \t]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 CAPTION = re.compile(r'^(?:(?:title|move|say) = "(.*)"|"\w+ (.*)" = .*)$', re.MULTILINE)
 FIGURES = ("explorer", "drawing")
-PAGES = Path(__file__).resolve().parent / "pages"
+HERE = Path(__file__).resolve().parent
+PAGES = HERE / "pages"
+GUIDES = next(
+    folder for folder in (HERE / "guides", HERE.parents[2] / "docs") if folder.is_dir() or folder.name == "docs"
+)
+"""The guides: a wheel of the lab carries them (lab/hatch_build.py), a checkout has them in docs/."""
 
 
 @dataclass(frozen=True)

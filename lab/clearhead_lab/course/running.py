@@ -138,7 +138,7 @@ class Runner:
             self.wrong(
                 part.line, f"the block before prints something else; the first line that differs: {first!r}", fix
             )
-        return f"``` {{ .text .output }}\n{part.text}```\n"
+        return f"``` {{ .text .output .no-copy }}\n{part.text}```\n"
 
     def formula(self, part: Part) -> str:
         lines = [line for line in part.text.splitlines() if line.strip()]

@@ -1,5 +1,6 @@
 """The site: the pages that were run, guides, glossary and reference in one folder, and Zensical over it."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,18 +10,19 @@ from pathlib import Path
 from clearhead.errors import UserError
 from clearhead_lab.course import around, beside, figures, glossary, reference, values
 from clearhead_lab.course.models import ready
-from clearhead_lab.course.page import PAGES, names
+from clearhead_lab.course.notebook import notebook
+from clearhead_lab.course.page import GUIDES, HERE, PAGES, names
 from clearhead_lab.course.running import Ran, fixed, run
 from clearhead_lab.examples.records import records
 from clearhead_lab.examples.telling import page as errata_page
 from clearhead_lab.examples.verdicts import judged
 
-ROOT = Path(__file__).resolve().parents[3]
-IS_CHECKOUT = (ROOT / "mkdocs.yml").is_file()
-"""Whether the guides and the glossary are here. An installed lab runs the chapters, and builds no site."""
-WORK = (ROOT if IS_CHECKOUT else Path.cwd()) / "build" / "course"
-"""The folder of models, Markdown and figures. mkdocs.yml names `docs` and `site` in it."""
-GUIDES = ("*.md", "*.svg", "*.png")
+WORK = (GUIDES.parent if GUIDES.name == "docs" else Path.cwd()) / "build" / "course"
+"""The folder of models, Markdown, figures and site: in a checkout, or where an installed lab was asked for it."""
+COPIED = ("*.md", "*.svg", "*.png")
+"""The files of the guides."""
+KEPT = re.compile(r"(<(pre|script|svg)\b.*?</\2>)", re.DOTALL)
+"""What a page has line by line. Elsewhere a line says no more than a space does."""
 
 
 def ran(chosen: Sequence[str] = (), *, models: Path) -> list[Ran]:
@@ -62,6 +64,12 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
         at = "index.md" if one.name == "index" else f"course/{one.name}.md"
         text = figures.in_turn(one.markdown) + around.places(one.name, one.figures)
         text += _errata() if one.name == "errata" else ""
+        if one.name in around.CHAPTERS:
+            write(folder / "course" / f"{one.name}.ipynb", notebook(one.name, source(one.name)))
+            head, line, rest = text.partition("\n")
+            text = (
+                f"{head}{line}\n[This chapter as a notebook]({one.name}.ipynb){{ download={one.name}.ipynb }}\n{rest}"
+            )
         write(
             folder / at,
             glossary.linked(text, known, "guides/glossary.md" if one.name == "index" else "../guides/glossary.md"),
@@ -72,15 +80,15 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     write(folder / "course" / "exercises.md", around.exercises_page())
     write(folder / "course" / "walks.md", around.walks_page())
     around.write(folder)
-    for pattern in GUIDES:
-        for file in sorted((ROOT / "docs").rglob(pattern)):
-            to = folder / "guides" / file.relative_to(ROOT / "docs")
+    for pattern in COPIED:
+        for file in sorted(GUIDES.rglob(pattern)):
+            to = folder / "guides" / file.relative_to(GUIDES)
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, to)
     write(folder / "guides" / "glossary.md", glossary.anchored(glossary.SOURCE.read_text(encoding="utf-8")))
     for part, text in reference.pages():
         write(folder / "reference" / f"{part}.md", text)
-    shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
+    shutil.copytree(HERE / "assets", folder / "assets")
     beside.write_shared(folder / "assets")
 
 
@@ -99,8 +107,6 @@ def _errata() -> str:
 def problems(pages: Sequence[Ran]) -> list[str]:
     """Everything that is wrong with these pages."""
     found = [problem for one in pages for problem in one.problems]
-    if not IS_CHECKOUT:
-        return found
     known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
     strange = [(one.name, term) for one in pages for term in glossary.unknown(one.markdown, known)]
     return found + [f"{name}.md: no term {term!r} in the glossary" for name, term in strange]
@@ -108,20 +114,37 @@ def problems(pages: Sequence[Ran]) -> list[str]:
 
 def build() -> Path:
     """Builds the site. Raises UserError with every problem of the pages, and if Zensical fails or is missing."""
-    if not IS_CHECKOUT:
-        raise UserError(f"{ROOT}: the site is built from a checkout of the repository, found no mkdocs.yml; clone it")
     models = ready(WORK / "models")
     pages = ran(models=models)
     if found := problems(pages):
         raise UserError("\n".join(["course: some pages are not as they are written", *found]))
     stage(pages, WORK / "docs", models=models)
-    shutil.rmtree(WORK / "site", ignore_errors=True)
-    done = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT, check=False)
+    return set_in(WORK)
+
+
+def set_in(work: Path) -> Path:
+    """Builds `site` from `docs` in this folder. Raises UserError if Zensical fails or is missing."""
+    for name in ("site", "theme"):
+        shutil.rmtree(work / name, ignore_errors=True)
+    shutil.copytree(HERE / "theme", work / "theme")
+    shutil.copy(HERE / "mkdocs.yml", work)
+    done = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=work, check=False)
     if done.returncode:
         raise UserError(
             f"course: zensical failed with exit code {done.returncode}; try pip install 'clearhead-lab[site]'"
         )
-    return WORK / "site"
+    for page in (work / "site").rglob("*.html"):
+        if page.parent.name not in ("figures", "exercises", "walks"):
+            page.write_text(short(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return work / "site"
+
+
+def short(page: str) -> str:
+    """The page without the empty space of its template."""
+    pieces = KEPT.split(page)
+    pieces[::3] = (re.sub(r"\s*\n\s*", "\n", piece) for piece in pieces[::3])
+    del pieces[2::3]  # The names of what is kept.
+    return "".join(pieces)
 
 
 def packed(site: Path) -> Path:

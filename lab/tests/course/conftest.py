@@ -1,14 +1,13 @@
 """The course's small models, each trained once for all tests."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from clearhead_lab.course import site
-from clearhead_lab.course.models import LESSONS, ready
+from clearhead_lab.course.models import named, ready
 
 
 @pytest.fixture(scope="session")
@@ -20,10 +19,8 @@ def models(tmp_path_factory) -> Path:
 
 def trained(models: Path, page: str) -> Path:
     """The folder, with the models that a page names: each is trained by the first process that asks for it."""
-    text = site.source(page)
     models.mkdir(exist_ok=True)
-    for name in LESSONS:
-        if re.search(rf'"{name}(?:\.png)?"', text):
-            with FileLock(models.with_name(f"course-{name}.lock")):
-                ready(models, [name])
+    for name in named(site.source(page)):
+        with FileLock(models.with_name(f"course-{name}.lock")):
+            ready(models, [name])
     return models

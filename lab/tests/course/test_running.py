@@ -35,7 +35,7 @@ def test_a_right_page_becomes_markdown(tmp_path):
     assert ran.problems == []
     assert "The sum is 7, and the last is 57.1% of it" in ran.markdown
     assert "<msub><mi>x</mi><mrow><mn>2</mn></mrow></msub>" in ran.markdown
-    assert "``` { .text .output }\nsum 7\n```" in ran.markdown
+    assert "``` { .text .output .no-copy }\nsum 7\n```" in ran.markdown
 
 
 @pytest.mark.parametrize(

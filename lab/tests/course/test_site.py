@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from clearhead_lab.course import glossary, reference, site
-from clearhead_lab.course.page import names
+from clearhead_lab.course.page import HERE, names
 from clearhead_lab.course.running import Ran
 from tests.conftest import ROOT
 
-NAV = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+NAV = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @cache
