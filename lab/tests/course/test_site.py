@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 import re
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,9 @@ def staged(tmp_path_factory) -> Path:
 def test_the_list_of_pages_is_whole(staged: Path):
     listed = re.findall(r"[\w./-]+\.md", NAV)
     assert sorted(listed) == sorted(file.relative_to(staged).as_posix() for file in staged.rglob("*.md"))
-    assert yaml.safe_load(NAV)["use_directory_urls"] is False, "a stick has no server that finds index.html"
+    configured = yaml.safe_load(NAV)
+    assert configured["use_directory_urls"] is False, "a stick has no server that finds index.html"
+    assert configured["copyright"].startswith(f"clearhead {version('clearhead')},"), "each page says its version"
 
 
 def anchors(text: str) -> set[str]:
