@@ -68,8 +68,9 @@ def small_data(tmp_path_factory) -> Path:
         n_layers=1,
         n_heads=2,
     )
+    story = Transformer(c.ModelConfig(decoder=stack.model_copy(update={"norm_place": "pre"}), head=c.LanguageHead()))
+    Model(story, tokenizer).save(folder / datasets()["storyteller"].folder)
     encoder = datasets()["sentence-encoder"].folder
-    (folder / encoder).parent.mkdir(parents=True)
     Model(Transformer(c.ModelConfig(encoder=stack, head=c.NoHead())), tokenizer).save(folder / encoder)
     return folder
 

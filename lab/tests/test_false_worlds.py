@@ -19,7 +19,7 @@ import torch
 from clearhead import config as c
 from clearhead.model.attention import Attention
 from clearhead_lab.experiment import CONTROL, Figures, Result
-from clearhead_lab.experiments import experiment, experiments
+from clearhead_lab.experiments import coreference, experiment, experiments
 
 Parts = dict[str, Any]
 World = Callable[[Any], Parts]
@@ -67,6 +67,8 @@ def drawn(random: Random) -> Parts:
         "interval": lambda _: (ranks(), 1.0),
         "gradients": lambda *_: (10 ** random.uniform(-9, 0), 1.0),
         "process_time": lambda: random.uniform(0, 1),
+        "next_words": lambda _, texts, words: torch.randn(len(texts), len(words)),
+        "looks": lambda *_: lambda *_: torch.rand(12),
         "looking": lambda _: {"decoder.blocks.0.attn.z[h=0]": share()},
     }
 
@@ -162,9 +164,35 @@ def one_expert(m: Any) -> Parts:
     return {"with_experts": lambda network, _: m["with_experts"](network, 1)}
 
 
+def saying(plural: Callable[[list[str]], str]) -> World:
+    """A network whose verb is plural if this word of the text is."""
+    return lambda _: {
+        "next_words": lambda _, texts, words: torch.tensor(
+            [[0.0, 2.0 * plural(t.split()).endswith("s") - 1] for t in texts]
+        )
+    }
+
+
+def resolving(whole: int, half: int, *, turns: bool) -> World:
+    """Right (1) or wrong (0) with the whole sentence and with its half; heads that look to what is meant, or away."""
+
+    def looks(sentence: list[str]) -> Callable[[int, int], torch.Tensor]:
+        first = any(line.startswith(" ".join(sentence[:-1])) for line in coreference.TWINS)
+        return lambda _, to: torch.full((12,), 0.9 if (to == 1) == (first == turns) else 0.1)
+
+    return lambda _: {
+        "next_words": lambda _, texts, __: (
+            (torch.eye(2) - 0.5) * (2 * (whole if len(texts[0].split()) > 5 else half) - 1)
+        ),
+        "looks": lambda _, sentence: looks(sentence),
+    }
+
+
 WORLDS: dict[str, tuple[World, ...]] = {
     "addition": (all_one,),
     "add-or-join": (widths(32, 64, 32), widths(64, 32, 64), widths(32, 44, 64)),
+    "agreement": (saying(lambda text: text[1 if text[0] == "The" else 5]), saying(lambda text: text[-1])),
+    "coreference": (resolving(1, 0, turns=True), resolving(0, 1, turns=False)),
     "attention-importance": (
         lambda _: {
             "taken_away": lambda _, tokens: torch.arange(tokens.ids.shape[1] - 1.0),

@@ -9,7 +9,7 @@ from pathlib import Path
 from clearhead.errors import UserError
 from clearhead_lab.experiment import Check, Experiment, Plot, figure
 
-TOPICS = ("positions", "attention", "norms", "feed_forward", "cost", "words")
+TOPICS = ("positions", "attention", "norms", "feed_forward", "cost", "words", "language")
 """The files, in the order in which they are listed."""
 
 
