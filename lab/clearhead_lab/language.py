@@ -19,9 +19,9 @@ BATCH = 32
 
 
 def storyteller() -> Model:
-    """The network of children's stories, with the tokenizer of its own folder or of `llama2-tokenizer`."""
+    """The network of children's stories, with the tokenizer of its own folder or of `story-tokenizer`."""
     model = load(datasets()["storyteller"].path(), dtype=torch.float32)
-    words = None if model.has_tokenizer else Tokenizer.load(datasets()["llama2-tokenizer"].path())
+    words = None if model.has_tokenizer else Tokenizer.load(datasets()["story-tokenizer"].path())
     return Model(model.network, words) if words else model
 
 
