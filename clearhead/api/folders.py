@@ -188,10 +188,10 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     path, reads = folder / PREPROCESSOR, config.first.input
     if not path.is_file() or isinstance(reads, FrameInput | WaveInput):
         return None
-    from clearhead.data.images import ImageProcessor, read_preprocessor
+    from clearhead.data.images import ImageConfig, ImageProcessor
 
     n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
-    return ImageProcessor(read_preprocessor(read_json(path), where=str(path)), n_channels=n_channels, where=str(path))
+    return ImageProcessor(ImageConfig.of(read_json(path), where=str(path)), n_channels=n_channels, where=str(path))
 
 
 def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProcessor | None":
@@ -203,8 +203,8 @@ def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProces
 
     document, where = read_json(path), str(path)
     if isinstance(reads, WaveInput):
-        return sounds.WaveProcessor(sounds.read_wave_preprocessor(document, where=where))
-    return sounds.SoundProcessor(sounds.read_preprocessor(document, where=where), shape=reads.shape, where=where)
+        return sounds.WaveProcessor(sounds.WaveConfig.read(document, where=where))
+    return sounds.SoundProcessor(sounds.SoundConfig.read(document, where=where), shape=reads.shape, where=where)
 
 
 def sized(folder: Path, config: ModelConfig) -> ModelConfig:
@@ -218,9 +218,9 @@ def sized(folder: Path, config: ModelConfig) -> ModelConfig:
         return config
     if not isinstance(stack.positions, LearnedGrid | RotaryGrid):
         return config
-    from clearhead.data.images import read_preprocessor
+    from clearhead.data.images import ImageConfig
 
-    size, reads = read_preprocessor(read_json(path), where=str(path)).output, stack.input
+    size, reads = ImageConfig.of(read_json(path), where=str(path)).output, stack.input
     if size is None or size.height != size.width or size.height % reads.patch_size:
         return config
     reads = PatchInput.model_validate({**dict(reads), "image_size": size.height})

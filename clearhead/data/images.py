@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from clearhead.config import Config
-from clearhead.data.preprocessor import ANOTHER, read_fields
+from clearhead.data.preprocessor import ANOTHER, Preprocessor
 from clearhead.errors import UserError, reason, refuse
 
 if TYPE_CHECKING:
@@ -159,21 +159,6 @@ def _channels(image: "Image", n_channels: int, *, on_white: bool) -> "Image":
     return image.convert(_MODES[n_channels])
 
 
-# Fields of preprocessor_config.json that change no pixel, and fields of unsupported mechanisms with the one value
-# that turns each off. Null stands for a field's default.
-IGNORED: Final = frozenset(
-    {
-        *("image_processor_type", "feature_extractor_type", "processor_class", "transformers_version"),
-        *("_valid_processor_keys", "_valid_kwargs_names", "model_input_names", "image_seq_length"),
-        *("device", "disable_grouping", "return_tensors"),
-    }
-)
-ONLY: Final[Mapping[str, JsonValue]] = {
-    "data_format": "channels_first",
-    "do_flip_channel_order": False,
-    "do_pad": False,
-    "do_reduce_labels": False,
-}
 _CLIP: Final[Mapping[str, JsonValue]] = {
     "default_to_square": False,
     "size": {"shortest_edge": 224},
@@ -192,13 +177,6 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "DINOv3": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
 }
 """The fields that a file may leave out, by the beginning of the class that it names, where that is not ViT's."""
-_EXPECTED: Final = {
-    "size": "height and width, one number for both, or shortest_edge",
-    "crop_size": "height and width, or one number for both",
-    "resample": "one of Pillow's codes 0 to 5",
-    "image_mean": "a number, or one a channel",
-    "image_std": "a number, or one a channel",
-}
 
 
 class PixelSize(Config):
@@ -222,8 +200,26 @@ Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
 """One number for all channels, or one per channel."""
 
 
-class ImageConfig(Config):
-    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std; fields of preprocessor_config.json"""
+class ImageConfig(Preprocessor):
+    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std"""
+
+    ignored = frozenset(
+        "image_processor_type feature_extractor_type processor_class transformers_version _valid_processor_keys"
+        " _valid_kwargs_names model_input_names image_seq_length device disable_grouping return_tensors".split()
+    )
+    only: ClassVar[Mapping[str, JsonValue]] = {
+        "data_format": "channels_first",
+        "do_flip_channel_order": False,
+        "do_pad": False,
+        "do_reduce_labels": False,
+    }
+    expected: ClassVar[Mapping[str, str]] = {
+        "size": "height and width, one number for both, or shortest_edge",
+        "crop_size": "height and width, or one number for both",
+        "resample": "one of Pillow's codes 0 to 5",
+        "image_mean": "a number, or one a channel",
+        "image_std": "a number, or one a channel",
+    }
 
     do_resize: bool = True
     size: PixelSize | ShortestEdge = PixelSize(height=224, width=224)
@@ -277,23 +273,23 @@ class ImageConfig(Config):
             raise ValueError(f"image_std={std} must be positive")
         return self
 
+    @classmethod
+    def of(cls, document: Mapping[str, JsonValue], *, where: str) -> Self:
+        """Reads the file, in which what a class of the reference library presupposes is left out."""
+        kind = str(document.get("image_processor_type") or document.get("feature_extractor_type") or "")
+        own = next((fields for beginning, fields in _DEFAULTS.items() if kind.startswith(beginning)), {})
+        values = {**own, **{name: value for name, value in document.items() if value is not None}}
+        if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
+            values["size"] = {"shortest_edge": size}
+        return cls.read(values, where=where)
+
     def to_document(self) -> dict[str, JsonValue]:
-        """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`.
+        """preprocessor_config.json with every field written out, the inverse of `of`.
 
         It names a class of the reference library that does what these fields say in older versions too.
         """
         kind = "CLIP" if self.do_center_crop or isinstance(self.size, ShortestEdge) else "Siglip"
         return {"image_processor_type": f"{kind}ImageProcessor", **self.model_dump(mode="json", exclude_none=True)}
-
-
-def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> ImageConfig:
-    """Reads a preprocessor_config.json. Raises UserError if a field is not supported."""
-    kind = str(document.get("image_processor_type") or document.get("feature_extractor_type") or "")
-    own = next((fields for beginning, fields in _DEFAULTS.items() if kind.startswith(beginning)), {})
-    values = {**own, **{name: value for name, value in document.items() if value is not None}}
-    if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
-        values["size"] = {"shortest_edge": size}
-    return read_fields(values, ImageConfig, ignored=IGNORED, only=ONLY, expected=_EXPECTED, where=where)
 
 
 class ImageProcessor:

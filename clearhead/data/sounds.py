@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, gcd, log
 from pathlib import Path
-from typing import Final
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,8 +17,7 @@ from pydantic import JsonValue, PositiveInt
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.config import Config
-from clearhead.data.preprocessor import ANOTHER, read_fields
+from clearhead.data.preprocessor import ANOTHER, Preprocessor
 from clearhead.errors import UserError, reason, refuse
 
 LOWEST = 1000
@@ -74,19 +73,18 @@ RANGE = 8.0
 """The quietest level, in tens of dB below the loudest band (80 dB). Quieter bands are raised to it."""
 WINDOW = ("kaiser", 5.0)
 """The window of the filter that resamples."""
-
-IGNORED: Final = frozenset(
-    {
-        *("feature_extractor_type", "processor_class", "transformers_version", "model_input_names"),
-        *("mel_filters", "n_samples", "nb_max_frames", "return_attention_mask", "padding_side", "device"),
-    }
-)
-ONLY: Final[Mapping[str, JsonValue]] = {"dither": 0.0, "padding_value": 0.0}
-EXPECTED: Final = {"sampling_rate": "the samples a second of the model's sounds"}
+EXPECTED = {"sampling_rate": "the samples a second of the model's sounds"}
 
 
-class SoundConfig(Config):
-    """Fields of preprocessor_config.json."""
+class SoundConfig(Preprocessor):
+    """Fields of preprocessor_config.json of frames."""
+
+    ignored = frozenset(
+        "feature_extractor_type processor_class transformers_version model_input_names mel_filters n_samples"
+        " nb_max_frames return_attention_mask padding_side device".split()
+    )
+    only: ClassVar[Mapping[str, JsonValue]] = {"dither": 0.0, "padding_value": 0.0}
+    expected = EXPECTED
 
     feature_size: PositiveInt = 80
     """Bands of frequencies, equally wide to the ear (the mel scale)."""
@@ -110,13 +108,8 @@ class SoundConfig(Config):
         return self.n_samples // self.hop_length
 
     def to_document(self) -> dict[str, JsonValue]:
-        """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`."""
+        """preprocessor_config.json with every field written out, the inverse of `read`."""
         return {**self.model_dump(mode="json"), "padding_value": 0.0, "return_attention_mask": False}
-
-
-def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> SoundConfig:
-    """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    return read_fields(document, SoundConfig, ignored=IGNORED, only=ONLY, expected=EXPECTED, where=where)
 
 
 class Resampler:
@@ -219,17 +212,16 @@ def resampled(samples: NDArray[np.float32], rate: int, to: int) -> NDArray[np.fl
 EPS = 1e-7
 """Added to the variance of a sound."""
 
-WAVE_IGNORED: Final = frozenset(
-    {
-        *("feature_extractor_type", "processor_class", "transformers_version", "model_input_names", "device"),
-        *("return_attention_mask", "padding_side", "padding"),
-    }
-)
-WAVE_ONLY: Final[Mapping[str, JsonValue]] = {"feature_size": 1, "padding_value": 0.0}
 
+class WaveConfig(Preprocessor):
+    """Fields of preprocessor_config.json of samples."""
 
-class WaveConfig(Config):
-    """Fields of preprocessor_config.json."""
+    ignored = frozenset(
+        "feature_extractor_type processor_class transformers_version model_input_names device return_attention_mask"
+        " padding_side padding".split()
+    )
+    only: ClassVar[Mapping[str, JsonValue]] = {"feature_size": 1, "padding_value": 0.0}
+    expected = EXPECTED
 
     sampling_rate: PositiveInt
     """Samples a second."""
@@ -237,14 +229,9 @@ class WaveConfig(Config):
     """Bring the samples of each sound to mean 0 and variance 1."""
 
     def to_document(self) -> dict[str, JsonValue]:
-        """preprocessor_config.json with every field written out, the inverse of `read_wave_preprocessor`."""
+        """preprocessor_config.json with every field written out, the inverse of `read`."""
         kind = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "return_attention_mask": True}
-        return {**kind, **WAVE_ONLY, **self.model_dump(mode="json")}
-
-
-def read_wave_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> WaveConfig:
-    """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    return read_fields(document, WaveConfig, ignored=WAVE_IGNORED, only=WAVE_ONLY, expected=EXPECTED, where=where)
+        return {**kind, **self.only, **self.model_dump(mode="json")}
 
 
 class WaveProcessor(Resampler):

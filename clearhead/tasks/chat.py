@@ -17,7 +17,7 @@ from tokenizers import AddedToken
 from clearhead.brief import brief, shorten
 from clearhead.config import ModelConfig
 from clearhead.data.bad_rows import BadRow
-from clearhead.data.batches import Batches, DocumentSlice
+from clearhead.data.batches import DocumentSlice
 from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
 from clearhead.errors import UserError
@@ -31,10 +31,10 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import BATCH_TOKENS, check_decoder, check_fits, total_loss
-from clearhead.tasks.reading import PackedRows, complete_text
+from clearhead.tasks.reading import PackedRows, RowsTask, complete_text
 from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score, perplexity
-from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
+from clearhead.tasks.task import ExampleTask, Files, Prediction, Trained
 from clearhead.text.chat import Message, render
 from clearhead.text.special_tokens import with_special
 from clearhead.text.tokenizers import Tokenizer
@@ -279,7 +279,7 @@ class Conversations(PackedRows):
 
 
 @dataclass(eq=False)
-class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
+class Chat(RowsTask, ExampleTask[ChatRecipe, Conversation, Answers]):
     """p(token of an answer | the conversation before it)."""
 
     recipe = ChatRecipe
@@ -363,12 +363,6 @@ class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
     def rows(self) -> "Conversations":
         """The rows of the training data."""
         return Conversations(self.train, self.length)
-
-    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return Batches.of_size(self.rows.examples(seed=seed, epoch=epoch), self.batch_size)
-
-    def collate(self, examples: Sequence[int]) -> Batch:
-        return self.rows.batch(examples)
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:

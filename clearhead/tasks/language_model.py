@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import PositiveInt
 
 from clearhead.config import ModelConfig
-from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.encoded import EncodedText
 from clearhead.json_text import tabbed
@@ -21,10 +20,10 @@ from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
 from clearhead.tasks.floors import Floor
 from clearhead.tasks.networks import check_decoder, check_fits, losses
-from clearhead.tasks.reading import Reading, complete_text, count, measured_text, predicted, read_as
+from clearhead.tasks.reading import Reading, RowsTask, complete_text, count, measured_text, predicted, read_as
 from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
-from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
+from clearhead.tasks.task import Files, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
@@ -49,7 +48,7 @@ class LanguageRecipe(Recipe):
     generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
 
 
-class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
+class LanguageModel(RowsTask, RecipeTask[LanguageRecipe]):
     """p(token | the tokens before it, `length` at most)."""
 
     recipe = LanguageRecipe
@@ -75,11 +74,9 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
         self.train_text, self.valid_text = train, valid
         self.batch_size = max(1, max_tokens // length)
 
-    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return Batches.of_size(self.train.examples(seed=seed, epoch=epoch), self.batch_size)
-
-    def collate(self, examples: Sequence[int]) -> Batch:
-        return self.train.batch(examples)
+    @property
+    def rows(self) -> Reading:
+        return self.train
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.brief import brief
 from clearhead.config import ModelConfig, Share
 from clearhead.config.heads import LanguageHead
-from clearhead.data.batches import Batches, DocumentSlice
+from clearhead.data.batches import DocumentSlice
 from clearhead.data.corpus import encoded_text
 from clearhead.data.sequences import Sequences
 from clearhead.errors import UserError
@@ -28,10 +28,10 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import NO_LIMIT
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import check_fits, most_tokens, with_head
-from clearhead.tasks.reading import PackedRows, count, measured_text, text_report
+from clearhead.tasks.reading import PackedRows, Reading, RowsTask, count, measured_text, text_report
 from clearhead.tasks.reports import SplitsReport
 from clearhead.tasks.scores import Score, perplexity
-from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
+from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained, defaults
 from clearhead.text.special_tokens import SpecialTokens, continuing, special_ids, template_tokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
 
@@ -161,7 +161,7 @@ class MaskedRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
-class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
+class MaskedLanguageModel(RowsTask, RecipeTask[MaskedRecipe]):
     """p(token | the tokens on both sides that are not masked)."""
 
     recipe = MaskedRecipe
@@ -193,11 +193,9 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         self.valid = MaskedRows(valid, length, seed="validation", **both)
         self.batch_size = max(1, max_tokens // length)
 
-    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return Batches.of_size(self.train.examples(seed=seed, epoch=epoch), self.batch_size)
-
-    def collate(self, examples: Sequence[int]) -> Batch:
-        return self.train.batch(examples)
+    @property
+    def rows(self) -> Reading:
+        return self.train
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:

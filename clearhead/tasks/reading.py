@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from clearhead.brief import amount
-from clearhead.data.batches import DocumentSlice, pack_documents, spans, windows
+from clearhead.data.batches import Batches, DocumentSlice, pack_documents, spans, windows
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
 from clearhead.data.sources import read_texts
@@ -23,7 +23,7 @@ from clearhead.randomness import key
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.reports import SplitReport, SplitsReport
-from clearhead.tasks.task import Batch, Trained
+from clearhead.tasks.task import Batch, HeadLoss, Trained
 from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
@@ -68,6 +68,23 @@ class Reading(ABC):
     def rows_chosen(self) -> Sequence[int]:
         """The numbers of the rows that `everything` yields."""
         return range(len(self.sizes)) if self.chosen is None else self.chosen
+
+
+class RowsTask(HeadLoss):
+    """A task that learns the rows of a reading by the loss of the network's head."""
+
+    batch_size: int
+
+    @property
+    @abstractmethod
+    def rows(self) -> Reading:
+        """The rows of the training data."""
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return Batches.of_size(self.rows.examples(seed=seed, epoch=epoch), self.batch_size)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.rows.batch(examples)
 
 
 class RunningText(Reading):

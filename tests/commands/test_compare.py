@@ -11,7 +11,7 @@ from clearhead.tasks.evaluation import Evaluation, Example
 from clearhead.tasks.scores import Score
 from tests.shell import Shell
 from tests.small_models import PAIRS, model_of
-from tests.tasks.small import SMALL
+from tests.tasks.small import SIZES
 from tests.tasks.test_classification import rows, write_table
 
 
@@ -25,7 +25,7 @@ def test_two_classifiers(shell: Shell):
     """A trained one against one of a single step, on the part that both hold out, and on a file."""
     write_table(Path("table.csv"), rows() * 3)
     line = "train table.csv --precision fp32 --training.max_tokens 64 --training.schedule.warmup 1"
-    line += " --training.evaluate_every 99 " + " ".join(f"--model.stacks.{name} {n}" for name, n in SMALL.items())
+    line += " --training.evaluate_every 99 " + " ".join(SIZES)
     shell.done(*f"{line} --out bad --steps 1".split())
     shell.done(*f"{line} --out good --steps 25 --training.optimizer.lr 1e-2".split())
     found = compared(shell, "bad", "good")

@@ -18,7 +18,7 @@ from clearhead.storage import checkpoints
 from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, model_of
 from tests.shell import Shell
-from tests.tasks.small import SMALL
+from tests.tasks.small import SIZES
 from tests.tasks.test_classification import rows, write_table
 
 LINES = ["one two three", "", "four three", "two two one four three one", "three one"]
@@ -105,9 +105,8 @@ def test_checkpoints_of_a_run(shell: Shell) -> None:
 
 def test_labels_are_scored(shell: Shell) -> None:
     write_table(Path("table.csv"), rows() * 3)
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    line = "train table.csv --precision fp32 --training.max_tokens 64 --training.save_every 4"
-    shell.done(*f"{line} {changes} --training.optimizer.lr 1e-2 --out run --steps 12".split())
+    line = "train table.csv --precision fp32 --training.max_tokens 64 --training.save_every 4 --out run --steps 12"
+    shell.done(*f"{line} --training.optimizer.lr 1e-2".split(), *SIZES)
     steps = sorted(int(path.name.removeprefix("step-")) for path in Path("run").glob("step-*"))
     write_table(Path("other.csv"), rows()[:20])
     both = f"run@{steps[0]} run@{steps[-1]} --data other.csv"

@@ -15,12 +15,12 @@ from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.tasks.registry import validate
 from tests.later import later
 from tests.shell import Shell
-from tests.tasks.small import SMALL
+from tests.tasks.small import SIZES
 from tests.tasks.test_classification import WORDS, rows, tables, write_table
 
 later("cleanlab")
 LINE = "wrong-labels table.csv --out found --precision fp32 --training.optimizer.lr 1e-2 --training.schedule.warmup 2 "
-LINE += " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+LINE += " ".join(SIZES)
 
 
 def test_flipped_labels_are_found(shell: Shell):
@@ -117,8 +117,7 @@ def test_a_linear_model_knows_words_by_their_labels():
 
 def test_a_run_gives_its_recipe(shell: Shell):
     write_table(Path("table.csv"), rows())
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    shell.done(*f"train table.csv --out run --steps 1 --precision fp32 {changes}".split())
+    shell.done(*"train table.csv --out run --steps 1 --precision fp32".split(), *SIZES)
     recipe = classifier_of("run", ["--training.clip", "0.5"], short={"steps": 7}, columns={}, text=None)
     assert (recipe.training.steps, recipe.training.clip, recipe.data.label) == (7, 0.5, "kind")
     load("run").save(Path("model"))

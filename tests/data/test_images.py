@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import JsonValue
 
-from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize, ShortestEdge, read_preprocessor
+from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize, ShortestEdge
 from clearhead.errors import UserError
 from tests import processes
 
@@ -169,7 +169,7 @@ def test_a_document_that_the_reference_wrote(tmp_path):
     ):
         processor.save_pretrained(tmp_path)
         document = json.loads((tmp_path / "preprocessor_config.json").read_text())
-        config = read_preprocessor(document, where="p.json")
+        config = ImageConfig.of(document, where="p.json")
         pictures = [noise(*size) for size in SIZES]
         expected = np.stack([np.asarray(processor(picture)["pixel_values"][0]) for picture in pictures])
         np.testing.assert_array_equal(ImageProcessor(config)(pictures), expected)
@@ -192,9 +192,9 @@ def test_a_document_that_the_reference_wrote(tmp_path):
     ],
 )
 def test_documents_go_there_and_back(document: dict[str, JsonValue], config: ImageConfig):
-    assert read_preprocessor(document, where="p.json") == config
+    assert ImageConfig.of(document, where="p.json") == config
     written = json.loads(json.dumps(config.to_document() | {"image_processor_type": KIND}))
-    assert read_preprocessor(written, where="p.json") == config
+    assert ImageConfig.of(written, where="p.json") == config
 
 
 def test_a_model_type_is_enough_for_the_reference(tmp_path):
@@ -235,7 +235,7 @@ def test_a_model_type_is_enough_for_the_reference(tmp_path):
 )
 def test_documents_refused(fields: dict[str, JsonValue], expected: str):
     with pytest.raises(UserError) as caught:
-        read_preprocessor(OLD | fields, where="p.json")
+        ImageConfig.of(OLD | fields, where="p.json")
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
 

@@ -12,7 +12,6 @@ from clearhead.data.sounds import (
     SoundProcessor,
     WaveConfig,
     WaveProcessor,
-    read_preprocessor,
     read_wave,
     resampled,
 )
@@ -196,9 +195,9 @@ def test_parts_join_without_a_seam():
 
 def test_documents_go_there_and_back():
     theirs = extractor(feature_size=128, chunk_length=20).to_dict()
-    config = read_preprocessor(theirs, where="p")
+    config = SoundConfig.read(theirs, where="p")
     assert config == SoundConfig(feature_size=128, chunk_length=20, sampling_rate=16_000)
-    assert read_preprocessor(config.to_document(), where="p") == config
+    assert SoundConfig.read(config.to_document(), where="p") == config
 
 
 def test_the_model_type_is_enough_for_the_reference(tmp_path):
@@ -224,7 +223,7 @@ def test_the_model_type_is_enough_for_the_reference(tmp_path):
 )
 def test_documents_refused(document: dict[str, Any], expected: str):
     with pytest.raises(UserError) as caught:
-        read_preprocessor(document, where="p")
+        SoundConfig.read(document, where="p")
     assert str(caught.value).startswith(expected)
 
 

@@ -85,14 +85,10 @@ def of_processors(kind: str) -> set[str]:
 
 def of_processor(kind: str, name: str) -> str:
     """What becomes of a field of preprocessor_config.json. Any other is refused, as the test tries."""
-    fields, ignored, only = {
-        "image": (images.ImageConfig, images.IGNORED, images.ONLY),
-        "sound": (sounds.SoundConfig, sounds.IGNORED, sounds.ONLY),
-        "wave": (sounds.WaveConfig, sounds.WAVE_IGNORED, sounds.WAVE_ONLY),
-    }[kind]
-    if name in (*fields.model_fields, "default_to_square"):
+    config = {"image": images.ImageConfig, "sound": sounds.SoundConfig, "wave": sounds.WaveConfig}[kind]
+    if name in (*config.model_fields, "default_to_square"):
         return "applied"
-    return "unread" if name in ignored else "one value" if name in only else "refused"
+    return "unread" if name in config.ignored else "one value" if name in config.only else "refused"
 
 
 @cache

@@ -95,19 +95,8 @@ def test_a_run_that_a_linear_model_beats_is_told_so_and_another_is_not(
     """TF-IDF does not see words of one letter."""
     monkeypatch.chdir(tmp_path)
     write(words)
-    line = [
-        "table.csv",
-        *SIZES,
-        "--steps",
-        str(steps),
-        "--epochs",
-        "50",
-        "--training.schedule.warmup",
-        "5",
-        "--training.optimizer.lr",
-        "0.01",
-    ]
-    main(["train", *line, "--text", "body", "--label", "kind", "--precision", "fp32", "--out", "run", "--json"])
+    line = f"table.csv --text body --label kind --steps {steps} --epochs 50 --training.schedule.warmup 5 --out run"
+    main(["train", *line.split(), *SIZES, *"--training.optimizer.lr 0.01 --precision fp32 --json".split()])
     out, err = capsys.readouterr()
     figures = json.loads(out)
     assert (figures["held_out"]["accuracy"] > max(one["value"] for one in figures["held_out"]["floor"])) == wins

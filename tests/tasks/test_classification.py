@@ -17,7 +17,6 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification
 from clearhead.text.tokenizers import Tokenizer
-from tests.tasks.reference import mask_of
 from tests.tasks.small import begin, check_refused, losses, network_of, run_of, tables_of, trained
 
 WORDS = {"animal": "cat dog horse mouse", "fruit": "apple pear plum cherry", "tool": "hammer saw file drill"}
@@ -45,9 +44,9 @@ def _data(in_a_folder: None) -> None:
     write_table(Path("table.csv"), rows())
 
 
-def task_of(problem_type: Any = PROBLEMS[0], *, packed: bool = True) -> Classification:
+def task_of(problem_type: Any = PROBLEMS[0], tokenizer: Tokenizer | None = None, **about: Any) -> Classification:
     texts = [text for text, _ in rows()] + ["the cat", "a long text of the apple and the pear and the plum"]
-    tokenizer = Tokenizer.train(texts, Words())
+    tokenizer = tokenizer or Tokenizer.train(texts, Words())
     values: Mapping[str, Any] = {
         PROBLEMS[0]: lambda i: (("a", "b", "c")[i % 3],),
         PROBLEMS[1]: lambda i: tuple(name for k, name in enumerate("abc") if i >> k & 1),
@@ -55,8 +54,7 @@ def task_of(problem_type: Any = PROBLEMS[0], *, packed: bool = True) -> Classifi
     }
     examples = [LabelledText((text,), values[problem_type](i), f"x:{i}") for i, text in enumerate(texts)]
     labels = ("grade",) if problem_type == "regression" else ("a", "b", "c")
-    about = {"problem_type": problem_type, "limit": 64, "max_tokens": 96, "packed": packed}
-    task = Classification(tokenizer, labels=labels, **about)
+    task = Classification(tokenizer, labels=labels, problem_type=problem_type, limit=64, max_tokens=96, **about)
     task.train = task.valid = task.encode(examples)
     return task
 
@@ -79,24 +77,6 @@ def test_the_loss_is_the_cross_entropy_of_each_text_alone(name: str, smoothing: 
         found, count = found + loss.item(), count + n
     assert count == len(task.train.examples)
     assert found == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("problem_type", PROBLEMS)
-def test_the_loss_is_that_of_the_other_library(problem_type: Any, tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    task = task_of(problem_type)
-    network = network_of(task, "bert-base")
-    network = under_head(network, network.config.head.model_copy(update={"pooler": True}), seed=0)
-    folder = Model(network.double(), task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64).eval()
-    assert theirs.config.problem_type == problem_type
-    assert [*theirs.config.id2label.values()] == [*task.labels]
-    examples = task.plan(seed=0, epoch=0)[0]
-    batch = task.collate(examples)
-    labels = batch.labels.double() if batch.labels.is_floating_point() else batch.labels
-    expected = theirs(batch.inputs[0].ids, attention_mask=mask_of(batch), labels=labels).loss.item()
-    loss, n = task.loss(network.eval(), batch)
-    assert loss.item() / n == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("problem_type", PROBLEMS)

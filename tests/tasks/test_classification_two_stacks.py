@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from clearhead.api import Model, load
 from clearhead.cli import main
@@ -16,14 +15,14 @@ from clearhead.errors import UserError
 from clearhead.pretrained_start import under_head
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
-from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import suitable
-from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer
 from tests.later import later
-from tests.tasks.reference import UPDATES, mask_of, require_equal_updates
-from tests.tasks.test_classification import WORDS
+from tests.tasks.reference import UPDATES, require_equal_updates
+from tests.tasks.small import SIZES
+from tests.tasks.test_classification import WORDS, task_of, write_table
+from tests.tasks.test_other_library import class_loss
 
 transformers = later("transformers")
 
@@ -54,24 +53,8 @@ def saved(family: str, kind: str, tokenizer: Tokenizer, folder: Path, **fields: 
     return folder
 
 
-def task_of(tokenizer: Tokenizer, problem_type: Any) -> Classification:
-    texts = [text for text, _ in ROWS[::4]] + ["the cat", "the apple and the pear and the plum and the cherry"]
-    labels = [((("a", "b", "c")[i % 3],), ("a", "b")[: i % 3], (str(i / 4),)) for i in range(len(texts))]
-    which = ("single_label_classification", "multi_label_classification", "regression").index(problem_type)
-    examples = [
-        LabelledText((text,), own[which], f"x:{i}") for i, (text, own) in enumerate(zip(texts, labels, strict=True))
-    ]
-    names = ("n",) if problem_type == "regression" else ("a", "b", "c")
-    again = GenerationConfig(start_id=tokenizer.eos_id)
-    task = Classification(tokenizer, labels=names, problem_type=problem_type, limit=64, max_tokens=128, again=again)
-    task.train = task.valid = task.encode(examples)
-    return task
-
-
-def loss_of(theirs: Any, batch: Batch) -> Tensor:
-    """The mean loss of theirs, which makes the decoder's input itself."""
-    labels = batch.labels.double() if batch.labels.is_floating_point() else batch.labels
-    return theirs(batch.inputs[0].ids, attention_mask=mask_of(batch), labels=labels).loss
+def read_again(tokenizer: Tokenizer, problem_type: str) -> Classification:
+    return task_of(problem_type, tokenizer, again=GenerationConfig(start_id=tokenizer.eos_id))
 
 
 @UPDATES
@@ -82,7 +65,7 @@ def loss_of(theirs: Any, batch: Batch) -> Tensor:
 )
 def test_updates_are_those_of_the_reference_library(family: str, problem_type: str, steps: int, tmp_path: Path):
     tokenizer = tokenizer_of()
-    task = task_of(tokenizer, problem_type)
+    task = read_again(tokenizer, problem_type)
     n_labels = len(task.labels)
     folder = saved(
         family, "ForSequenceClassification", tokenizer, tmp_path, num_labels=n_labels, problem_type=problem_type
@@ -90,7 +73,7 @@ def test_updates_are_those_of_the_reference_library(family: str, problem_type: s
     network = load(folder).network
     assert task.fit(network.config).head.model_dump()["pool"] == "last"
     theirs = getattr(transformers, f"{family}ForSequenceClassification").from_pretrained(folder, dtype=torch.float64)
-    require_equal_updates(task, network, theirs, loss_of, steps=steps, rel=FAMILIES[family])
+    require_equal_updates(task, network, theirs, class_loss, steps=steps, rel=FAMILIES[family])
 
 
 @pytest.mark.parametrize("family", [*FAMILIES])
@@ -100,7 +83,7 @@ def test_a_new_head_has_the_layers_of_the_reference_library(
     """From a model that writes texts to a classifier which that library opens, with equal logits."""
     tokenizer = tokenizer_of()
     base = load(saved(family, "ForConditionalGeneration", tokenizer, tmp_path / "base"))
-    task = task_of(tokenizer, "single_label_classification")
+    task = read_again(tokenizer, "single_label_classification")
     network = under_head(base.network, task.fit(base.config).head, seed=0).eval()
     model = Model(network, tokenizer, base.generation)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(model.save(tmp_path / "new")).eval()
@@ -117,11 +100,10 @@ def test_a_new_head_has_the_layers_of_the_reference_library(
 
 @pytest.mark.parametrize("start", ["Bart", "new"])
 def test_from_a_table_to_predictions(start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    Path("table.csv").write_text("body,kind\n" + "".join(f"{text},{kind}\n" for text, kind in ROWS), encoding="utf-8")
+    write_table(Path("table.csv"), ROWS)
     line = "train table.csv --out run --precision fp32 --steps 4 --training.max_tokens 256 --json"
     if start == "new":
-        sizes = " ".join(f"--model.stacks.{name} {n}" for name, n in {"d_model": 16, "d_ff": 16, "n_layers": 1}.items())
-        main([*line.split(), *f"--model.preset transformer-tiny --tokenizer.kind words {sizes}".split()])
+        main([*line.split(), *"--model.preset transformer-tiny --tokenizer.kind words".split(), *SIZES])
     else:
         base = saved(start, "ForConditionalGeneration", tokenizer_of(), tmp_path / "base")
         main([*line.split(), "--model.start", str(base)])

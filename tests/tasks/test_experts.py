@@ -1,4 +1,4 @@
-"""Training a mixture of experts: loss, gradients and updates of the reference library, and the load-balancing loss."""
+"""Training a mixture of experts: loss and gradients of the reference library, and the load-balancing loss."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,9 +57,9 @@ def pair(case: Case, folder: Path, **changes: Any) -> tuple[Any, Transformer]:
     return theirs.train(), load(folder, dtype=torch.float64).network.train()
 
 
-def batch(seed: int) -> tuple[Tokens, Tensor, Tensor]:
+def batch() -> tuple[Tokens, Tensor, Tensor]:
     """Texts of unequal lengths, the label of each cell, and the labels that count, in order."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(1)
     rows = [torch.randint(3, 60, (n,), generator=generator).tolist() for n in LENGTHS]
     tokens = Tokens.pad(rows)
     assert tokens.valid is not None
@@ -85,7 +85,7 @@ def test_loss_and_gradients_are_the_reference_s(case: Case, changes: dict[str, A
     if changes and case.family in WITHOUT_BALANCE:
         pytest.skip("its auxiliary loss is refused, or it has none")
     theirs, ours = pair(case, tmp_path, **changes)
-    tokens, grid, labels = batch(1)
+    tokens, grid, labels = batch()
     expected, found = their_loss(theirs, tokens, grid), our_loss(ours, tokens, labels)
     assert found.item() == pytest.approx(expected.item(), rel=1e-9)
     expected.backward()
@@ -105,24 +105,6 @@ def their_gradients(theirs: Any, ours: Transformer, folder: Path) -> dict[str, T
             parameter.copy_(parameter.grad)
     theirs.save_pretrained(folder / "gradients")
     return dict(load(folder / "gradients", dtype=torch.float64).network.named_parameters())
-
-
-@pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("in_float64")
-def test_updates_are_the_reference_s(steps: int, tmp_path):
-    theirs, ours = pair(FIRST["Qwen2MoeForCausalLM"], tmp_path, **BALANCED)
-    optimizers = [torch.optim.AdamW(one.parameters(), lr=3e-3, weight_decay=0.01) for one in (theirs, ours)]
-    losses: list[list[float]] = [[], []]
-    for step in range(steps):
-        tokens, grid, labels = batch(step % 4)
-        both = their_loss(theirs, tokens, grid), our_loss(ours, tokens, labels)
-        for optimizer, loss, kept in zip(optimizers, both, losses, strict=True):
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            kept.append(loss.item())
-    assert losses[1] == pytest.approx(losses[0], rel=1e-9)
-    assert losses[0][-1] < 0.9 * losses[0][0], "the weights must change"
 
 
 # --- a small mixture, trained ----------------------------------------------------------------------------------------

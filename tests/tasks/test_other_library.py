@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,11 @@ transformers = later("transformers")
 
 def ids_of(batch: Batch) -> Tensor:
     return batch.inputs[0].ids
+
+
+def class_loss(theirs: Any, batch: Batch) -> Tensor:
+    labels = batch.labels.double() if batch.labels.is_floating_point() else batch.labels
+    return theirs(ids_of(batch), attention_mask=mask_of(batch), labels=labels).loss
 
 
 def tag_loss(theirs: Any, batch: Batch) -> Tensor:
@@ -86,8 +92,13 @@ class Case:
     change: Callable[[Batch], Batch] = lambda batch: batch
 
 
+OF_TEXTS = "ForSequenceClassification"
 EAGER = {"attn_implementation": "eager"}  # It takes a mask over pairs of cells.
 CASES = {
+    **{
+        problem: Case(partial(classification.task_of, problem), "bert-base", f"AutoModel{OF_TEXTS}", class_loss)
+        for problem in classification.PROBLEMS
+    },
     "tagging": Case(tagging.task_of, "bert-base", "BertForTokenClassification", tag_loss),
     "answers": Case(answers.task_of_one_length, "bert-base", "BertForQuestionAnswering", span_loss),
     "masked": Case(lambda: masked_lm.task_of(masked=0.3), "bert-base", "BertForMaskedLM", mask_loss, EAGER),

@@ -135,7 +135,8 @@ def judged(
         held = {id(example) for example in part}
         others, said = [e for e in examples if id(e) not in held], list[np.ndarray]()
         for i in range(models):
-            model, found = trained(seeded(recipe, i), others, part)
+            training = recipe.training.model_copy(update={"seed": recipe.training.seed + i})
+            model, found = trained(recipe.model_copy(update={"training": training}), others, part)
             model.save(folder / (f"fold-{k + 1}-{i + 1}" if i else f"fold-{k + 1}"))
             labels = head_of(model.config).labels
             said.append(found if problem == "regression" else found[:, [labels.index(name) for name in names]])
@@ -150,11 +151,6 @@ def judged(
         everything = joined(everything, np.concatenate(linear), has, several=several)
     which = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     return Suspects(order, names, which, everything, doubts(problem, order, names, everything))
-
-
-def seeded(recipe: ClassificationRecipe, i: int) -> ClassificationRecipe:
-    """The recipe with the i-th seed after its own."""
-    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"seed": recipe.training.seed + i})})
 
 
 def trained(

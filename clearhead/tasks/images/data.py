@@ -94,11 +94,6 @@ def _is_picture_at(one: LabelledPicture, errors: RowErrors) -> bool:
 # --- folders and tables -----------------------------------------------------------------------------------------------
 
 
-def classes_of(folder: Path) -> list[Path]:
-    """The folders in a folder, apart from those that a system wrote."""
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_junk(path.name))
-
-
 def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in PICTURES and not is_junk(path.name)
 
@@ -106,7 +101,7 @@ def _is_picture(path: Path) -> bool:
 def _of_folder(folder: Path) -> Iterator[LabelledPicture]:
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a folder with a folder of pictures for each class, found none")
-    classes = classes_of(folder)
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not is_junk(path.name))
     if loose := next((path for path in sorted(folder.iterdir()) if _is_picture(path)), None):
         raise UserError(f"{loose}: expected pictures in a folder that is named for their class; move it into one")
     if len(classes) < 2:

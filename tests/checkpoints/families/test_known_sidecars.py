@@ -43,9 +43,9 @@ def test_fields_of_tokenizers():
 @pytest.mark.parametrize(
     ("kind", "read"),
     [
-        ("image", images.read_preprocessor),
-        ("sound", sounds.read_preprocessor),
-        ("wave", sounds.read_wave_preprocessor),
+        ("image", images.ImageConfig.of),
+        ("sound", sounds.SoundConfig.read),
+        ("wave", sounds.WaveConfig.read),
     ],
 )
 def test_fields_of_processors(kind: str, read: Any):
