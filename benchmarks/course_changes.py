@@ -21,7 +21,7 @@ import torch
 from benchmarks.entry import run_command
 from clearhead_lab.course import glossary, site, values, written
 from clearhead_lab.course.models import ready
-from clearhead_lab.course.page import Part, names, parts
+from clearhead_lab.course.page import FIGURES, Part, names, parts
 from clearhead_lab.course.running import Runner, inside
 
 KINDS = {
@@ -32,6 +32,8 @@ KINDS = {
 }
 LIMIT = 120
 """Seconds after which a changed page counts as failed: a build that does not end is noticed."""
+LATE = (*FIGURES, "formula")
+"""Blocks that may show what the code below them finds."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,14 @@ def fails(runner: Runner, new: list[Part], i: int) -> bool:
     """Whether the run finds something wrong, from its part `i` on. After a change of prose nothing else can be."""
     if len(new) != len(runner.parts):
         return True
-    for part in new[i:] if new[i].language == "python" else new[i : i + 1]:
+    runner.parts, changed = new, new[i].language
+    for part in new[i:] if changed in ("python", *LATE) else new[i : i + 1]:
         runner.step(part)
         if runner.ran.problems:
             return True
-    return False
+    if changed in LATE:
+        runner.end()
+    return bool(runner.ran.problems)
 
 
 def in_fork(work: Callable[[], bool]) -> bool:

@@ -14,7 +14,7 @@ from clearhead_lab.course import claims, drawings, formulas, numbers, values, wr
 from clearhead_lab.course import figures as drawn
 from clearhead_lab.course.claims import Claim
 from clearhead_lab.course.figures import Figure
-from clearhead_lab.course.page import Part, parts
+from clearhead_lab.course.page import FIGURES, Part, parts
 from clearhead_lab.course.values import Values
 
 
@@ -45,6 +45,7 @@ class Runner:
         self.said: str | None = None  # What the last block printed; None if its output has been compared.
         self.last = 0  # Its line.
         self.known: Values = {}  # The page's variables after the last block.
+        self.waiting: list[Part] = []  # Formulas that stand before the code of their names.
         self.claims: list[Claim] = []  # What the sentences claim.
         self.measured = 0  # Claims that have been measured.
 
@@ -58,9 +59,6 @@ class Runner:
         self.read()
         for part in self.parts:
             self.step(part)
-        for part in self.parts:
-            if part.language == "drawing":
-                self.draw(part)
         self.end()
         return self.ran
 
@@ -77,8 +75,8 @@ class Runner:
             self.compared()
         handle = {
             "": self.prose, "python": self.python, "output": self.output, "formula": self.formula,
-            "explorer": self.explorer, "claim": self.claim, "lab": self.lab, "excused": self.excused,
-            "drawing": self.drawing,
+            "explorer": self.place, "claim": self.claim, "lab": self.lab, "excused": self.excused,
+            "drawing": self.place,
         }.get(part.language, self.other)  # fmt: skip
         try:
             self.ran.markdown += handle(part)
@@ -88,6 +86,11 @@ class Runner:
     def end(self) -> None:
         """Says what is left to say after the last part."""
         self.compared()
+        for part in self.parts:
+            if part.language in FIGURES:
+                self.fill(part)
+        for part in self.waiting:
+            self.wrong(part.line, f"no block defines every name of the formula {part.text.strip()}")
         if self.accepted is not None and len(self.accepted) != len(self.ran.values):
             self.wrong(
                 1, f"expected {len(self.accepted)} parts that compute, got {len(self.ran.values)}; {self.remedy}"
@@ -126,6 +129,7 @@ class Runner:
         self.computed(
             part, {name: value for name, value in self.known.items() if not values.same(before.get(name), value)}
         )
+        self.equate()
         return f"```python\n{part.text}```\n"
 
     def output(self, part: Part) -> str:
@@ -141,15 +145,47 @@ class Runner:
         return f"``` {{ .text .output .no-copy }}\n{part.text}```\n"
 
     def formula(self, part: Part) -> str:
-        lines = [line for line in part.text.splitlines() if line.strip()]
-        sides: Values = {}
-        for i, line in enumerate(lines):
-            left, right = formulas.sides(line, self.space)
-            sides[f"side {i}"] = values.summary(left)
-            if not formulas.equal(left, right):
-                self.wrong(part.line + i, f"the formula does not hold: {line}")
-        self.computed(part, sides)
+        self.waiting.append(part)
+        self.equate()
+        lines = filter(str.strip, part.text.splitlines())
         return "\n".join(['<div class="formula">', *map(formulas.mathml, lines), "</div>\n"])
+
+    def equate(self) -> None:
+        """Evaluates the formulas whose names are all there by now."""
+        waiting, self.waiting = self.waiting, []
+        for part in waiting:
+            sides: Values = {}
+            for i, line in enumerate(filter(str.strip, part.text.splitlines())):
+                try:
+                    left, right = formulas.sides(line, self.space)
+                except NameError:
+                    self.waiting.append(part)
+                    break
+                except Exception as error:
+                    self.wrong(part.line + i, f"{type(error).__name__}: {error}")
+                    continue
+                sides[f"side {i}"] = values.summary(left)
+                if not formulas.equal(left, right):
+                    self.wrong(part.line + i, f"the formula does not hold: {line}")
+            else:
+                self.computed(part, sides)
+
+    def place(self, part: Part) -> str:
+        return f"<{part.language} {part.line}>"
+
+    def fill(self, part: Part) -> None:
+        """Puts a figure into its place, with the numbers that the whole page has found."""
+        try:
+            shown = self.explorer(part) if part.language == "explorer" else self.draw(part)
+        except Exception as error:
+            self.wrong(part.line, f"{type(error).__name__}: {error}")
+            return
+        self.ran.markdown = self.ran.markdown.replace(self.place(part), shown)
+
+    def draw(self, part: Part) -> str:
+        figure, shown = drawings.draw(self.prose(part), self.space)
+        self.computed(part, shown)
+        return figure
 
     def explorer(self, part: Part) -> str:
         figure = drawn.figure_of(part.text)
@@ -185,19 +221,6 @@ class Runner:
 
     def excused(self, _: Part) -> str:
         return ""
-
-    def drawing(self, part: Part) -> str:
-        return f"<drawing {part.line}>"
-
-    def draw(self, part: Part) -> None:
-        """Puts a drawing into its place, with the numbers that the whole page has found."""
-        try:
-            figure, shown = drawings.draw(self.prose(part), self.space)
-        except Exception as error:
-            self.wrong(part.line, f"{type(error).__name__}: {error}")
-            return
-        self.ran.markdown = self.ran.markdown.replace(self.drawing(part), figure)
-        self.computed(part, shown)
 
     def lab(self, part: Part) -> str:
         return claims.found(part)

@@ -61,6 +61,15 @@ def test_a_wrong_page_says_what(tmp_path, written: str, changed: str, line: int,
     assert found[0].startswith(f"page.md:{line}: "), found
 
 
+def test_a_formula_may_stand_before_its_code(tmp_path):
+    early = "```formula\ntotal = x + 1\n```\n\n```python\nx = 1\n```\n\n```python\ntotal = {}\n```\n"
+    assert problems(early.format(2), tmp_path) == []
+    assert problems(early.format(3), tmp_path) == ["page.md:2: the formula does not hold: total = x + 1"]
+    assert problems(early.format("x").replace("total = x\n", ""), tmp_path) == [
+        "page.md:2: no block defines every name of the formula total = x + 1"
+    ]
+
+
 def test_a_warning_is_an_error(tmp_path):
     text = "```python\nimport warnings\nwarnings.warn('old')\n```\n"
     assert problems(text, tmp_path) == ["page.md:3: UserWarning: old"]

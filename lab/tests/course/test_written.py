@@ -1,8 +1,12 @@
 """What is wrong with a page before it runs."""
 
+import re
+
 import pytest
 
+from clearhead_lab.course.around import CHAPTERS
 from clearhead_lab.course.page import parts
+from clearhead_lab.course.site import source
 from clearhead_lab.course.written import complaints
 
 
@@ -36,3 +40,24 @@ def said(text: str) -> list[str]:
 def test_what_is_wrong_is_said_with_its_line(text: str, wrong: str | None):
     found = said(text)
     assert found == [] if wrong is None else (len(found) == 1 and found[0].startswith(wrong)), found
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_goes_from_its_picture_and_a_question_to_its_cost_and_its_limits(name: str):
+    text = source(name)
+    headings = re.compile("^## .*", re.MULTILINE)
+    marks = [
+        mark for part in parts(text) for mark in ((part.language and [part.language]) or headings.findall(part.text))
+    ]
+    order = [
+        "drawing",
+        "## What do you expect?",
+        "explorer",
+        "formula",
+        "python",
+        "## What it costs",
+        "## Where it fails",
+    ]
+    order = [one for one in order if one in marks or one != "formula"]
+    assert [one for one in dict.fromkeys(marks) if one in order] == order
+    assert "?" in text[text.index(order[1]) + len(order[1]) : text.index("```explorer")]
