@@ -51,6 +51,8 @@ class Decoding:
         self.paths = paths or Paths()
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
+        """On the CPU, so that nobody waits for a GPU: the input of each slot, and of each row of the memory."""
+        self.device = torch.device("cpu")
         self.begin()
 
     def begin(self) -> None:
@@ -110,7 +112,8 @@ class Decoding:
             with self.evaluating, no_gradients():
                 self.memory = self.reading.encode(source.to(prompts.ids.device))
         logits = self.feed(prompts, never)
-        self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
+        self.inputs = self.read = torch.arange(prompts.grid[0])
+        self.device = prompts.ids.device
         if self.memory is not None:
             # The cache now holds the memory's keys and values. Only their layout is still needed.
             states, layout = self.memory
@@ -223,22 +226,23 @@ class Decoding:
             self.cache, self.recorded = self.recorded.cache.growing(), None
 
     def follow(self, index: Tensor) -> None:
-        """Slot i continues from what slot index[i] has read."""
+        """Slot i continues from what slot index[i] has read; `index` is on the CPU."""
         with no_gradients():
             inputs = self.inputs[index]
             if torch.equal(inputs, self.inputs):
                 # Slots of one input share memory and padding. Only their past differs.
-                rows = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
+                rows = (index != torch.arange(len(index))).nonzero()[:, 0]
                 if len(rows):
+                    rows, sources = rows.to(self.device), index[rows].to(self.device)
                     for block in self.cache.blocks:
-                        block.attn.move(rows, index[rows])
+                        block.attn.move(rows, sources)
                 return
             read = _shared(inputs)
-            rows = torch.searchsorted(self.read, read)
+            rows = torch.searchsorted(self.read, read).to(self.device)
             self.inputs, self.read = inputs, read
             self.unrecorded()
             self.n_steady = 0
-            self.cache.select(index, rows)
+            self.cache.select(index.to(self.device), rows)
             if self.memory is not None:
                 states, layout = self.memory
                 positions = layout.positions[rows] if len(layout.positions) > 1 else layout.positions

@@ -164,7 +164,7 @@ def _events(
         slots = search.b * search.k
         decoding = Decoding(network, length=length, slots=slots, takes_largest=greedy is not None, paths=paths)
         logits = decoding.start(prompts, source, greedy.never if greedy else ()).repeat_interleave(search.k, 0)
-        decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
+        decoding.follow(torch.arange(search.b).repeat_interleave(search.k))
         ahead = None
         if drafter is not None:
             ahead = Speculation(decoding, drafter, limit=search.limit, repeats=search.config.temperature > 0)

@@ -75,7 +75,7 @@ class Move:
     tokens: Tensor
     """n: tokens to feed next, one for each slot that goes on."""
     follow: Tensor | None
-    """n: the slot that each token continues; None if all continue in place."""
+    """n, on the CPU: the slot that each token continues; None if all continue in place."""
 
 
 class Search(ABC):
@@ -113,14 +113,20 @@ class Search(ABC):
         return Hypothesis(tuple(tokens), score, log_prob, reason)
 
     def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
-        """The event for all b k slots, of which only the live ones changed."""
+        """The event for all b k slots, of which only the live ones changed. Its tensors are on the CPU."""
         n, cells = self.b * self.k, torch.tensor(live)
-        written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens.cpu())
-        logs = torch.zeros(n).index_copy(0, cells, log_probs.float().cpu())
-        whose = torch.arange(self.k).repeat(self.b).index_copy(0, cells, parents.cpu())
+        written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens)
+        logs = torch.zeros(n).index_copy(0, cells, log_probs)
+        whose = torch.arange(self.k).repeat(self.b).index_copy(0, cells, parents)
         done = torch.ones(n, dtype=torch.bool).index_copy(0, cells, ~torch.tensor(open_))
         grid = (x.view(self.b, self.k) for x in (written, whose, logs, done))
         return Step(self.history.n_new, *grid)
+
+
+def _read(ids: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of one shape, on the CPU: a GPU is waited for once. Ids are exact in float32 up to 2**24."""
+    first, *others = torch.stack([ids.float(), *numbers]).cpu()
+    return first.long(), *others
 
 
 class Sampling(Search):
@@ -164,9 +170,9 @@ class Sampling(Search):
             tokens = self.sampler.choose(scores, names, self.history.n_new)
         else:
             tokens = self.sampler.settle(scores, names[0], self.history.n_new, *self.proposal)
-        log_probs = self._log_probs(logits, tokens)
+        chosen, log_probs = _read(tokens, self._log_probs(logits, tokens))
         open_: list[bool] = []
-        for slot, token, log_prob in zip(self.live, tokens.tolist(), log_probs.tolist(), strict=True):
+        for slot, token, log_prob in zip(self.live, chosen.tolist(), log_probs.tolist(), strict=True):
             self.written[slot].append(token)
             self.log_prob[slot] += log_prob
             reason = self.reason(self.written[slot])
@@ -175,18 +181,18 @@ class Sampling(Search):
                 found = self.hypothesis(self.written[slot], self.log_prob[slot], reason)
                 self.finished[slot // self.k].append(found)
         parents = torch.tensor([slot % self.k for slot in self.live])
-        step = self.step(self.live, tokens, log_probs, parents, open_)
+        step = self.step(self.live, chosen, log_probs, parents, open_)
         self.history = self.history.append(tokens)
         if all(open_):
             return Move(step, tokens, None)
-        keep = torch.tensor([i for i, is_open in enumerate(open_) if is_open], dtype=torch.long, device=tokens.device)
+        keep = torch.tensor([i for i, is_open in enumerate(open_) if is_open], dtype=torch.long)
         self.live = [slot for slot, is_open in zip(self.live, open_, strict=True) if is_open]
-        self.history = self.history.select(keep)
-        return Move(step, tokens[keep], keep)
+        self.history = self.history.select(keep.to(tokens.device))
+        return Move(step, chosen[keep].to(tokens.device), keep)
 
     def _log_probs(self, logits: Tensor, tokens: Tensor) -> Tensor:
         if not self.scored:
-            return torch.full(tokens.shape, torch.nan)
+            return torch.full(tokens.shape, torch.nan, device=tokens.device)
         return self.sampler.force(logits.log_softmax(-1), self.history).gather(1, tokens[:, None])[:, 0]
 
 
@@ -203,7 +209,8 @@ class BeamSearch(Search):
     def __init__(self, history: History, config: GenerationConfig, *, limit: int, stop: Stop | None = None) -> None:
         super().__init__(history, config, limit=limit, stop=stop)
         self.rows = list(range(self.b))
-        self.scores = torch.full((self.b, self.k), NEVER, device=history.ids.device)
+        self.scores = torch.full((self.b, self.k), NEVER)
+        """On the CPU, as all that decides which hypotheses go on."""
         self.scores[:, 0] = 0.0
 
     def advance(self, logits: Tensor) -> Move:
@@ -211,55 +218,54 @@ class BeamSearch(Search):
         log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
         c = max(2, 1 + len(self.config.end_ids)) * k
         likely, tokens = likeliest(log_probs, min(c, v))  # The best of each hypothesis, which include the best of all.
-        totals = self.scores[:, :, None] + likely.view(n, k, -1)
+        width = likely.shape[-1]
+        totals = self.scores.to(likely.device)[:, :, None] + likely.view(n, k, -1)
         best, index = totals.flatten(1).topk(min(c, k * v))
-        parents, tokens = index // likely.shape[-1], tokens.view(n, -1).gather(1, index)
+        tokens, likely = (x.view(n, -1).gather(1, index) for x in (tokens, likely))
+        tokens, best, likely, parents = _read(tokens, best, likely, (index // width).float())
+        parents = parents.long()
         ended = self._end(best, parents, tokens)
         order = ended.int().sort(dim=1, stable=True).indices[:, :k]
         self.scores = best.masked_fill(ended, NEVER).gather(1, order)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
 
-        slots = (parents + torch.arange(n, device=parents.device)[:, None] * k).flatten()
+        slots = (parents + torch.arange(n)[:, None] * k).flatten()
         open_ = [self._goes_on(row, best) for row, best in zip(self.rows, self.scores[:, 0].tolist(), strict=True)]
-        live = [row * k + i for row in self.rows for i in range(k)]
         step = self.step(
-            live,
+            [row * k + i for row in self.rows for i in range(k)],
             tokens.flatten(),
-            log_probs[slots, tokens.flatten()],
+            likely.gather(1, order).flatten(),
             parents.flatten(),
             [is_open for is_open in open_ for _ in range(k)],
         )
-        keep = torch.tensor([i for i, is_open in enumerate(open_) if is_open], dtype=torch.long, device=slots.device)
+        keep = torch.tensor([i for i, is_open in enumerate(open_) if is_open], dtype=torch.long)
         self.rows = [row for row, is_open in zip(self.rows, open_, strict=True) if is_open]
-        self.scores, tokens, slots = (
-            self.scores[keep],
-            tokens[keep].flatten(),
-            slots.view(n, k)[keep].flatten(),
-        )
-        self.history = self.history.select(slots).append(tokens)
+        self.scores = self.scores[keep]
+        slots, tokens = slots.view(n, k)[keep].flatten(), tokens[keep].flatten().to(logits.device)
+        self.history = self.history.select(slots.to(logits.device)).append(tokens)
         return Move(step, tokens, slots)
 
     def _end(self, scores: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """n c, bool: the candidates that end. Those among the first k become finished hypotheses."""
         is_last = self.history.n_new + 1 >= self.limit
         may_end = torch.full_like(tokens, is_last or self.stop is not None, dtype=torch.bool)
-        may_end = may_end | torch.isin(tokens, tokens.new_tensor(self.config.end_ids))
+        may_end = may_end | torch.isin(tokens, torch.tensor(self.config.end_ids, dtype=torch.long))
         where = (may_end & (scores > NEVER)).nonzero()
         if not len(where):
             return may_end & False
         i, j = where.unbind(1)
-        past = self.history.ids[i * self.k + parents[i, j], self.history.n_prompt :]
+        past = self.history.ids[(i * self.k + parents[i, j]).to(self.history.ids.device), self.history.n_prompt :].cpu()
         texts = torch.cat([past, tokens[i, j, None]], 1).tolist()
-        ended = [[False] * tokens.shape[1] for _ in self.rows]
+        ended = torch.zeros_like(may_end)
         for (row, column), text, score in zip(where.tolist(), texts, scores[i, j].tolist(), strict=True):
             reason = self.reason(text)
-            ended[row][column] = reason is not None
+            ended[row, column] = reason is not None
             if reason is not None and column < self.k:
                 best = self.finished[self.rows[row]]
                 best.append(self.hypothesis(text, score, reason))
                 best.sort(key=attrgetter("score"), reverse=True)
                 del best[self.k :]
-        return torch.tensor(ended, device=tokens.device)
+        return ended
 
     def _goes_on(self, row: int, best_running: float) -> bool:
         """Returns True if an input's running hypotheses may still beat its finished ones."""

@@ -160,8 +160,13 @@ class Stack(Part):
         return (x if self.final_norm is None else self.final_norm(x)), onto or queries
 
     def last_layout(self, layout: Layout, reads: Reads) -> Layout | None:
-        """The layout of the last block after its attention; None if it is no smaller than that of the others."""
+        """The layout of the last block after its attention; None if it is no smaller than that of the others.
+
+        How small it is only a CPU knows at once; a GPU would have to be waited for.
+        """
         if tracing() or torch.compiler.is_compiling() or self.config.experts is not None:
+            return None
+        if layout.positions.device.type != "cpu":
             return None
         return layout.only(reads(layout))
 

@@ -7,7 +7,7 @@ computes some of the heads and of the feed-forward units (Shoeybi et al. 2019, 3
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -128,7 +128,14 @@ def gradients_stay(network: "Transformer | DistributedDataParallel") -> Abstract
 
 def norm_of(parameters: Iterable[nn.Parameter]) -> float:
     """The norm of all gradients together, over all processes."""
-    return math.hypot(*(whole(_norm(group)).item() for group in _by_place(parameters)))
+    return read_with_norm([], parameters)[1]
+
+
+def read_with_norm(losses: Sequence[Tensor], parameters: Iterable[nn.Parameter]) -> tuple[float, float]:
+    """The sum of these numbers, and the norm of all gradients over all processes. A GPU is waited for once."""
+    values = [*losses, *(whole(_norm(group)) for group in _by_place(parameters))]
+    numbers = torch.stack(values).tolist() if values else []
+    return sum(numbers[: len(losses)], 0.0), math.hypot(*numbers[len(losses) :])
 
 
 def clipping(norm: float, limit: float) -> float:

@@ -13,7 +13,7 @@ from clearhead.randomness import key
 from clearhead.tasks.task import Batch
 from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
-from clearhead.training.sharding import clipping, gradients_stay, norm_of
+from clearhead.training.sharding import clipping, gradients_stay, read_with_norm
 
 
 def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[float, float, int]:
@@ -30,7 +30,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     seed = torch.manual_seed if run.device.type != "cpu" else torch.default_generator.manual_seed
     seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
-    total = 0.0
+    losses: list[Tensor] = []
     with by_rows(run.tables), compiling("training.compile"):
         for i, (batch, counts) in enumerate(batches):
             with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
@@ -41,9 +41,9 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
                         loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
                 # Gradients are averaged over processes; the factor turns that mean into a sum.
                 (loss * (ranks.data_size if counts else 0) / count).backward()
-            total += loss.item() if counts else 0.0
+            losses += [loss.detach()] if counts else []
+    total, norm = read_with_norm(losses, run.optimizer.parameters)
     total = ranks.sum(total)
-    norm = norm_of(run.optimizer.parameters)
     if math.isfinite(total) and math.isfinite(norm):
         run.optimizer.set_lr(lr)
         if run.mean is not None and config.blend is not None:
