@@ -77,7 +77,12 @@ RIDGE = 1e-3
 
 
 def readable(vectors: Tensor, labels: Tensor, *, n_fitted: int) -> float:
-    """The accuracy on new vectors of a linear classifier   (Alain and Bengio 2016, linear probes)
+    """The accuracy of `read_by_probe` on new vectors."""
+    return read_by_probe(vectors, labels, n_fitted=n_fitted).double().mean().item()
+
+
+def read_by_probe(vectors: Tensor, labels: Tensor, *, n_fitted: int) -> Tensor:
+    """m: whether a linear classifier is right about each new vector   (Alain and Bengio 2016, linear probes)
 
     Ridge regression to one-hot labels, n, is fitted to the first `n_fitted` vectors, n d, and judged on the others.
     """
@@ -85,4 +90,4 @@ def readable(vectors: Tensor, labels: Tensor, *, n_fitted: int) -> float:
     fitted, wanted = x[:n_fitted], F.one_hot(labels[:n_fitted]).double()
     penalty = RIDGE * n_fitted * torch.eye(x.shape[1], dtype=x.dtype)
     weight = torch.linalg.solve(fitted.mT @ fitted + penalty, fitted.mT @ wanted)
-    return ((x[n_fitted:] @ weight).argmax(-1) == labels[n_fitted:]).double().mean().item()
+    return (x[n_fitted:] @ weight).argmax(-1) == labels[n_fitted:]

@@ -71,6 +71,32 @@ def data_in(folder: Path | None) -> Iterator[None]:
         _named.reset(token)
 
 
+@dataclass(frozen=True)
+class Word:
+    """A word of a sentence with its part of speech, the place of its head (-1 for none) and its relation to it."""
+
+    text: str
+    tag: str
+    head: int
+    relation: str
+
+
+def read_dependencies(split: str) -> list[list[Word]]:
+    """The sentences of a split of the treebank: train or test. Raises UserError for a line of another form."""
+    source = datasets()["ud-english"]
+    path = source.path(next(name for name in source.files if split in name))
+    found: list[list[Word]] = [[]]
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if not line.strip():
+            found.append([])
+        elif fields[0].isdecimal():
+            if len(fields) != 10 or not fields[6].isdecimal():
+                raise UserError(f"{path}:{number}: expected the 10 columns of CoNLL-U, got {line!r}; correct it")
+            found[-1].append(Word(fields[1], fields[3], int(fields[6]) - 1, fields[7]))
+    return [sentence for sentence in found if sentence]
+
+
 FIRST, UNKNOWN, MASK = 0, 1, 2
 """Ids of the token before each sentence, of rare words and of hidden ones. Words come after them."""
 LONGEST = 32

@@ -28,16 +28,23 @@ def storyteller() -> Model:
 @torch.no_grad()
 def next_words(model: Model, texts: Words, words: Words) -> Tensor:
     """n w: the log-probability of each word after each text, the sum over its pieces."""
-    starts, pieces = [model.inputs(text)[0].ids[0].tolist() for text in texts], map(model.tokenizer.encode, words)
-    asked = [(start, ends) for ends in pieces for start in starts]
-    said: list[Tensor] = []
-    for i in range(0, len(asked), BATCH):
-        part = asked[i : i + BATCH]
+    said = torch.zeros(len(texts), len(words))
+    asked: dict[tuple[int, ...], list[tuple[int, int, int, list[int]]]] = {}
+    pieces = [model.tokenizer.encode(word) for word in words]
+    for i, text in enumerate(texts):
+        start = model.inputs(text)[0].ids[0].tolist()
+        for k, ends in enumerate(pieces):
+            asked.setdefault((*start, *ends[:-1]), []).append((i, k, len(start), ends))
+    rows = list(asked)
+    for first in range(0, len(rows), BATCH):
+        part = rows[first : first + BATCH]
         with Evaluating(model.network):
-            logits = model.network(Tokens.pad([start + ends for start, ends in part]))
-        for (start, ends), one in zip(part, logits.log_softmax(-1), strict=True):
-            said.append(one[torch.arange(len(ends)) + len(start) - 1, torch.tensor(ends)].sum())
-    return torch.stack(said).view(len(words), len(texts)).mT
+            logits = model.network(Tokens.pad(part))
+        for row, one in zip(part, logits, strict=True):
+            for i, k, n, ends in asked[row]:
+                at = torch.arange(n - 1, n - 1 + len(ends))
+                said[i, k] = one[at].log_softmax(-1)[torch.arange(len(ends)), torch.tensor(ends)].sum()
+    return said
 
 
 @torch.no_grad()

@@ -21,12 +21,26 @@ USES = {
     "apple": ("apple sold {} new phones", "she ate a {} apple from the tree"),
 }
 REVIEWS = ("a dull and {} film that nobody needs to see", "a moving and {} film that everybody has to see")
+WORDS = "I You saw the man with a telescope and king queen woman boy girl car cars dog dogs go went come came"
 FILLERS = ("old", "young", "green", "tall")
 
 
 def idx_file(values: np.ndarray) -> bytes:
     sizes = np.array(values.shape, dtype=">u4").tobytes()
     return gzip.compress(bytes((0, 0, 8, values.ndim)) + sizes + values.astype(np.uint8).tobytes(), mtime=0)
+
+
+def treebank(n: int) -> str:
+    """Sentences whose phrase belongs to the verb if I saw, and to the object if you did."""
+    found: list[str] = []
+    for i in range(n):
+        who, to, name = ("I", 2, "obl") if i % 2 else ("You", 4, "nmod")
+        start = f"{who} PRON 2 nsubj, saw VERB 0 root, the DET 4 det, man NOUN 2 obj, with ADP 7 case, a DET 7 det"
+        for k, word in enumerate(f"{start}, telescope NOUN {to} {name}".split(", "), start=1):
+            text, tag, head, relation = word.split()
+            found.append(f"{k}\t{text}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_\n")
+        found.append("\n")
+    return "".join(found)
 
 
 def files(random: np.random.Generator) -> dict[str, bytes]:
@@ -41,6 +55,10 @@ def files(random: np.random.Generator) -> dict[str, bytes]:
     for split, n in (("train", 40), ("dev", 6), ("test", 6)):
         rows = [f"{REVIEWS[i % 2].format(FILLERS[i % 4])}\t{i % 2}\n" for i in range(n)]
         found[f"sst2/{split}.tsv"] = "".join(rows).encode()
+    found["ud-english/en_ewt-ud-train.conllu.gz"] = gzip.compress(treebank(40).encode(), mtime=0)
+    found["ud-english/en_ewt-ud-test.conllu"] = treebank(20).encode()
+    found["tinyshakespeare/input.txt"] = f"{WORDS}\n".encode() * 9
+    found["tatoeba/en-fr.train.tsv.gz"] = gzip.compress(f"{WORDS}\tle roi\n".encode(), mtime=0)
     for split in ("train", "t10k"):
         found[f"mnist/{split}-images-idx3-ubyte.gz"] = idx_file(random.integers(0, 256, (40, 28, 28)))
         found[f"mnist/{split}-labels-idx1-ubyte.gz"] = idx_file(np.arange(40) % 10)
@@ -56,11 +74,11 @@ def small_data(tmp_path_factory) -> Path:
         path = folder / datasets()[source].folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    texts = [text for pair in (*USES.values(), REVIEWS) for text in pair] + list(FILLERS)
+    texts = [text for pair in (*USES.values(), REVIEWS) for text in pair] + list(FILLERS) + [WORDS] * 2
     tokenizer = Tokenizer.train(texts, WordPiece(lowercase=True))
     stack = c.StackConfig(
         input=c.TokenInput(vocab_size=tokenizer.vocab_size, n_types=2, norm=True),
-        positions=c.Learned(max_length=64),
+        positions=c.Learned(max_length=128),
         norm_place="post",
         activation="gelu",
         d_model=16,

@@ -4,6 +4,7 @@ A check that passes in the world as it is and in every other one, because both o
 by their form, or computed from each other, is found here. Nothing is trained: what training would give is drawn.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +20,7 @@ import torch
 from clearhead import config as c
 from clearhead.model.attention import Attention
 from clearhead_lab.experiment import CONTROL, Figures, Result
-from clearhead_lab.experiments import coreference, experiment, experiments
+from clearhead_lab.experiments import coreference, experiment, experiments, stereotypes
 
 Parts = dict[str, Any]
 World = Callable[[Any], Parts]
@@ -68,6 +69,8 @@ def drawn(random: Random) -> Parts:
         "gradients": lambda *_: (10 ** random.uniform(-9, 0), 1.0),
         "process_time": lambda: random.uniform(0, 1),
         "next_words": lambda _, texts, words: torch.randn(len(texts), len(words)),
+        "read_by_probe": lambda _, labels, n_fitted: torch.rand(len(labels) - n_fitted) < share(),
+        "rank": lambda *_: random.choice((1, 30)),
         "looks": lambda *_: lambda *_: torch.rand(12),
         "looking": lambda _: {"decoder.blocks.0.attn.z[h=0]": share()},
     }
@@ -188,9 +191,48 @@ def resolving(whole: int, half: int, *, turns: bool) -> World:
     }
 
 
+def gendered(sign: float) -> World:
+    """A network that says he after the first words of the pairs and she after the others, or the other way round."""
+    his = {pair.split()[0] for pairs in stereotypes.PAIRS.values() for pair in pairs.split(", ")}
+
+    def said(_: Any, texts: list[str], __: Any) -> torch.Tensor:
+        signs = torch.tensor([sign if his & set(text.split()) else -sign for text in texts])
+        return torch.stack([signs, -signs], 1)
+
+    return lambda _: {"next_words": said}
+
+
+def answering(told: bool, asked: float) -> World:
+    """A network that says the color of the thing, or another one, and a color at all with some probability."""
+
+    def said(_: Any, texts: list[str], words: list[str]) -> torch.Tensor:
+        own = [text.partition(". Tom")[0].split()[-2] for text in texts]
+        right = torch.tensor([[(word == one) == told for word in words] for one in own])
+        return (right.double() + 0.01).log().log_softmax(1) + math.log(asked)
+
+    return lambda _: {"next_words": said}
+
+
+def knowing(m: Any) -> Parts:
+    """Heads that look at the word to which the phrase belongs, which its four words do not tell."""
+
+    def looks(_: Any, words: list[str]) -> Callable[[int, int], torch.Tensor]:
+        return lambda _, to: torch.full((12,), 0.9 if (to == 1) == (words[0] == "I") else 0.1)
+
+    return {"looks": looks, "predicted": m["predicted"]}
+
+
+def ranking(whole: int, alone: int) -> World:
+    return lambda _: {"rank": lambda _, asked, __: whole if len(asked) == 3 else alone}
+
+
 WORLDS: dict[str, tuple[World, ...]] = {
     "addition": (all_one,),
     "add-or-join": (widths(32, 64, 32), widths(64, 32, 64), widths(32, 44, 64)),
+    "analogies": (ranking(1, 30), ranking(30, 1)),
+    "invention": (answering(True, 0.9), answering(False, 0.9), answering(True, 0.01)),
+    "stereotypes": (gendered(5.0), gendered(-5.0)),
+    "telescope": (knowing, lambda _: {"looks": lambda *_: lambda *_: torch.zeros(12)}),
     "agreement": (saying(lambda text: text[1 if text[0] == "The" else 5]), saying(lambda text: text[-1])),
     "coreference": (resolving(1, 0, turns=True), resolving(0, 1, turns=False)),
     "attention-importance": (
