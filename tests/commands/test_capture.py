@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from clearhead.capture import Captured, texts_in
+from tests.files import put
 from tests.shell import Folders, Shell
 
 LINES = ["one two three", "", "four three", "two two one four three one", "three one"]
@@ -15,10 +16,10 @@ LINES = ["one two three", "", "four three", "two two one four three one", "three
 
 @pytest.fixture(autouse=True)
 def _files(empty_folder: Path) -> None:
-    Path("a-1.txt").write_text("\n".join(LINES[:3]) + "\n", "utf-8")
-    Path("a-2.txt.gz").write_bytes(gzip.compress(("\n".join(LINES[3:]) + "\n").encode()))
+    put("a-1.txt", "\n".join(LINES[:3]) + "\n")
+    put("a-2.txt.gz", gzip.compress(("\n".join(LINES[3:]) + "\n").encode()))
     rows = [json.dumps({"id": i, "sentence": text}) for i, text in enumerate(LINES)]
-    Path("rows.jsonl").write_text("\n".join(rows), "utf-8")
+    put("rows.jsonl", rows)
 
 
 @pytest.fixture

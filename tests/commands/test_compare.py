@@ -9,6 +9,7 @@ from clearhead.errors import UserError
 from clearhead.session.comparing import check_same
 from clearhead.tasks.evaluation import Evaluation, Example
 from clearhead.tasks.scores import Score
+from tests.files import put
 from tests.shell import Shell
 from tests.small_models import PAIRS, model_of
 from tests.tasks.small import SIZES
@@ -46,14 +47,14 @@ def test_two_translators_and_two_language_models(shell: Shell):
     for name in ("demo", "nano"):
         for seed in (0, 1):
             model_of(name, seed=seed).save(Path(f"{name}-{seed}"))
-    Path("a").write_text("\n".join(PAIRS.source[:6]), encoding="utf-8")
-    Path("b").write_text("\n".join(PAIRS.target[:6]), encoding="utf-8")
+    put("a", PAIRS.source[:6])
+    put("b", PAIRS.target[:6])
     found = compared(shell, "demo-0", "demo-1", "--source", "a", "--target", "b")
     assert found["examples"] == 6
     assert {"bleu", "chrf", "exact_match", "perplexity"} == found["scores"].keys()
     assert "p" in found["scores"]["chrf"]
     assert "p" not in found["scores"]["perplexity"]
-    Path("text").write_text(" ".join(PAIRS.source * 40), encoding="utf-8")
+    put("text", " ".join(PAIRS.source * 40))
     found = compared(shell, "nano-0", "nano-1", "--text", "text")
     assert found["examples"] > 1
     row = found["scores"]["loss"]

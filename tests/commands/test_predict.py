@@ -11,6 +11,7 @@ from clearhead.cli.use import inputs
 from clearhead.errors import UserError
 from tests.explorer.traced import CONFIGS, stack
 from tests.explorer.traced import model_of as traced
+from tests.files import put
 from tests.shell import Folders, Shell, classifier
 
 TEXTS = ["one two", "three", "", "two two two", "four"]
@@ -30,7 +31,7 @@ def test_a_file_of_any_form_gives_a_line_for_each_input(
     shell: Shell, folders: Folders, name: str, content: str, columns: tuple[str, ...], monkeypatch
 ):
     monkeypatch.setattr(inputs, "LINES", 2)
-    Path(name).write_text(content, encoding="utf-8")
+    put(name, content)
     line = ("classify", folders["labels"], "--file", name, *columns, "--out")
     shell.done(*line, "out.jsonl")
     found = [json.loads(line) for line in Path("out.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -54,7 +55,7 @@ def test_a_pair_has_a_tab_or_two_columns(shell: Shell):
     assert found == [{"input": row["input"], **own} for row, own in zip(found, expected, strict=True)]
     shares = model.logits("one", "two").softmax(-1).tolist()
     assert found[0]["probabilities"] == pytest.approx(dict(zip("xy", shares, strict=True)), abs=1e-6)
-    Path("a.csv").write_text("text,text_pair\none,two\n", encoding="utf-8")
+    put("a.csv", "text,text_pair\none,two\n")
     shell.done("classify", folder, "--file", "a.csv", "--out", "a.jsonl")
     assert json.loads(Path("a.jsonl").read_text(encoding="utf-8")) == {**found[0], "input": ["one", "two"]}
 
@@ -62,8 +63,8 @@ def test_a_pair_has_a_tab_or_two_columns(shell: Shell):
 def test_a_table_is_read_as_the_training_data_were():
     from clearhead.data.guessing import InputColumns, read_inputs
 
-    Path("a.csv").write_text("n,message\n1,hello\n", encoding="utf-8")
-    Path("b.csv").write_text("1,hello\n2,you\n", encoding="utf-8")
+    put("a.csv", "n,message\n1,hello\n")
+    put("b.csv", "1,hello\n2,you\n")
     named = InputColumns(trained={"train": {"kind": "table", "text": "message", "header": True}})
     numbered = InputColumns(trained={"train": {"kind": "table", "text": 1}})
     assert [*read_inputs(Path("a.csv"), named)] == ["hello"]
@@ -73,7 +74,7 @@ def test_a_table_is_read_as_the_training_data_were():
     form = {"path": "SMSSpam", "format": "csv", "delimiter": ";", "encoding": "latin-1"}
     like = InputColumns(trained={"train": {"kind": "table", "text": 1, **form}})
     assert [*read_inputs(Path("c"), like)] == ["grüße", "you"]
-    Path("d").write_text("one text\nof two lines\n", encoding="utf-8")
+    put("d", "one text\nof two lines\n")
     assert [*read_inputs(Path("d"), like)] == ["one text", "of two lines"]
 
 
@@ -81,7 +82,7 @@ def test_answers_are_parts_of_the_context(shell: Shell, monkeypatch):
     """Each question goes with the context that an option gives."""
     pairs: list[object] = []
     monkeypatch.setattr("clearhead.cli.use.predictions.predict_inputs", lambda _, rows, *__, **___: pairs.extend(rows))
-    Path("a.txt").write_text("a text", encoding="utf-8")
+    put("a.txt", "a text")
     shell.done("answer", "model", "who?", "what?", "--context-file", "a.txt")
     shell.done("answer", "model", "who?\ta text")
     assert pairs == [("who?", "a text"), ("what?", "a text"), "who?\ta text"]
@@ -106,7 +107,7 @@ def test_the_input_that_a_model_cannot_read_is_told_by_its_number(shell: Shell, 
     long = "one " * 9
     with pytest.raises(UserError, match=r"^input 3: length \d+: this model's positions end at 6"):
         model.predict(["one", "", long, "two"])
-    Path("a.txt").write_text("\n".join(["one", "two", "", long]), encoding="utf-8")
+    put("a.txt", ["one", "two", "", long])
     monkeypatch.setattr(inputs, "LINES", 2)
     shell.refused("predict", model.save(Path("translator")), "--file", "a.txt", "--out", "b.txt")
     assert not Path("b.txt").exists()

@@ -13,6 +13,7 @@ from clearhead.recipe.data import Table
 from clearhead.session.recipes import Plan, print_plan, recipe_of
 from clearhead.tasks.classification.data import read_labelled
 from clearhead.tasks.classification.task import ClassificationRecipe
+from tests.files import put
 from tests.shell import Folders, Shell
 from tests.training.tiny import SMALL, number_pairs
 
@@ -31,7 +32,7 @@ def recipe_for(name: str, *changes: str, columns: Any = None, valid: Any = None,
     ],
 )
 def test_pairs_from_a_table(file: str, content: str, source: str, target: str):
-    Path(file).write_text(content, encoding="utf-8")
+    put(file, content)
     recipe = recipe_for("translation", data=file, source=source, target=target)
     assert Path(recipe.data.train.path).is_absolute()
     assert [*read_pairs(recipe.data.train)] == [("one, two", "zwei"), ("three", "drei")]
@@ -40,14 +41,14 @@ def test_pairs_from_a_table(file: str, content: str, source: str, target: str):
 def test_text_from_a_table_and_validation_from_another():
     """Whose columns are those of the training data."""
     for name in ("a", "b"):
-        Path(f"{name}.csv").write_text(f"body;n\ntext {name};1\nmore {name};2\n", encoding="utf-8")
+        put(f"{name}.csv", f"body;n\ntext {name};1\nmore {name};2\n")
     data = recipe_for("lm", data="a.csv", text="body", valid={"data": "b.csv"}).data
     assert read_texts(data.train) == ["text a", "more a"]
     assert read_texts(data.valid) == ["text b", "more b"]
 
 
 def test_labels_from_a_table_that_a_recipe_gives():
-    Path("a.tsv").write_text("x y z\t1\nu v\t0\n" * 5, encoding="utf-8")
+    put("a.tsv", "x y z\t1\nu v\t0\n" * 5)
     recipe = recipe_for("classification", data="a.tsv", text="0", columns={"label": "1"})
     assert isinstance(recipe, ClassificationRecipe)
     assert {e.labels for e in read_labelled(recipe.data.train, recipe.data)} == {("0",), ("1",)}
@@ -69,7 +70,7 @@ def test_labels_from_a_table_that_a_recipe_gives():
     ],
 )
 def test_columns_that_do_not_fit(name: str, files: dict[str, str], says: str):
-    Path("a.csv").write_text("en,de\none,eins\n", encoding="utf-8")
+    put("a.csv", "en,de\none,eins\n")
     with pytest.raises(UserError) as error:
         recipe_for(name, **files)
     assert says in str(error.value)
@@ -78,7 +79,7 @@ def test_columns_that_do_not_fit(name: str, files: dict[str, str], says: str):
 def test_train_and_evaluate_by_columns(shell: Shell):
     pairs = number_pairs(12)
     text = "".join(f"{a},{b}\n" for a, b in [("en", "de"), *zip(pairs.source, pairs.target, strict=True)])
-    Path("pairs.csv").write_text(text, encoding="utf-8")
+    put("pairs.csv", text)
     changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
     line = "train translation --data pairs.csv --source en --target de --steps 1 --out run --precision fp32"
     shell.done(*f"{line} --tokenizer.kind words {changes}".split())
@@ -87,12 +88,12 @@ def test_train_and_evaluate_by_columns(shell: Shell):
 
 
 def test_a_classifier_without_a_recipe_is_measured_on_a_table(shell: Shell, folders: Folders):
-    Path("x.csv").write_text("body,label\n" + "one two,LABEL_0\nthree,LABEL_1\n" * 5, encoding="utf-8")
+    put("x.csv", "body,label\n" + "one two,LABEL_0\nthree,LABEL_1\n" * 5)
     assert "accuracy" in shell.done("evaluate", folders["classifier"], "--data", "x.csv", "--text", "body").out
 
 
 def test_a_field_of_the_model_leaves_the_preset_of_the_task():
-    Path("x.csv").write_text("body,label\n" + "one two,a\nthree,b\n" * 5, encoding="utf-8")
+    put("x.csv", "body,label\n" + "one two,a\nthree,b\n" * 5)
     found = recipe_for("x.csv", "--model.stacks.n_layers", "1")
     assert (found.model.preset, found.model.stacks["n_layers"]) == ("text-classifier", 1)
 
@@ -124,7 +125,7 @@ def test_a_dry_run_prints_a_line_that_makes_the_same_recipe(
 ):
     """A table of what was decided is on standard error, in at most 80 columns."""
     for name, content in files.items():
-        Path(name).write_text(content, encoding="utf-8")
+        put(name, content)
     monkeypatch.setenv("COLUMNS", "80")
     recipes = list[Any]()
 
@@ -142,7 +143,7 @@ def test_a_dry_run_prints_a_line_that_makes_the_same_recipe(
 
 
 def test_a_dry_run_as_json_and_the_names_of_nothing(shell: Shell):
-    Path("a.csv").write_text(REVIEWS, encoding="utf-8")
+    put("a.csv", REVIEWS)
     said = shell.done("train", "a.csv", "--dry-run", "--json")
     decided = {one["what"]: one["value"] for one in said.json["decisions"]}
     assert decided.items() >= {"text": "body", "label": "topic", "task": "single label classification"}.items()

@@ -12,6 +12,7 @@ from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
 from clearhead.training.ranks import ALONE
 from clearhead.training.run_folder import RECIPE, begin_folder, with_absolute_paths
+from tests.files import put
 from tests.shell import Shell
 from tests.training.tiny import begin, drive, losses, write_recipe
 
@@ -31,7 +32,7 @@ def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path):
     out.mkdir()
     checked = validate(read(str(recipe)), where="tiny")
     begin_folder(out, with_absolute_paths(checked))
-    (out / "metrics.jsonl").write_text('{"kind": "started", "step": 0}\n', encoding="utf-8")
+    put(out / "metrics.jsonl", '{"kind": "started", "step": 0}\n')
     run, _ = start_again(checked, out, ALONE)
     assert run.progress.step == 0
     assert {path.name for path in out.iterdir()} == {RECIPE}
@@ -43,8 +44,8 @@ def test_a_restart_touches_no_other_folder(tmp_path):
     drive(begin(recipe, other, ("training.seed", 5)))
     notes = tmp_path / "notes"
     notes.mkdir()
-    (notes / "metrics.jsonl").write_text("", encoding="utf-8")
-    (notes / "mine.txt").write_text("keep", encoding="utf-8")
+    put(notes / "metrics.jsonl", "")
+    put(notes / "mine.txt", "keep")
     for folder in (other, notes):
         before = sorted(path.name for path in folder.rglob("*"))
         with pytest.raises(UserError, match="expected a new folder"):

@@ -26,6 +26,7 @@ from clearhead.storage import checkpoints
 from clearhead.tasks.text_scores import Tokenize
 from tests.conftest import ROOT
 from tests.explorer.export_fixtures import page_in, parts_of
+from tests.files import put
 from tests.shell import Folders, Shell
 from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
@@ -64,7 +65,7 @@ def give(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
     with ExitStack() as opened:
 
         def content(content: bytes) -> None:
-            Path("stdin").write_bytes(content)
+            put("stdin", content)
             monkeypatch.setattr(sys, "stdin", opened.enter_context(Path("stdin").open(encoding="utf-8")))
 
         yield content
@@ -93,12 +94,12 @@ def test_translate_lines(shell: Shell, translator: Path, give: Give):
 
 
 def test_texts_of_a_file(shell: Shell, translator: Path, writer: Path):
-    Path("a.en").write_text(f"{PAIRS.source[0]}\n\n{PAIRS.source[1]}\n", encoding="utf-8")
+    put("a.en", f"{PAIRS.source[0]}\n\n{PAIRS.source[1]}\n")
     texts = (PAIRS.source[0], "", PAIRS.source[1])
     of_file = shell.done("translate", translator, "--file", "a.en").out
     assert of_file == shell.done("translate", translator, *texts).out
     shell.done("predict", translator, "--file", "a.en")
-    Path("a.en").write_text("1\n", encoding="utf-8")
+    put("a.en", "1\n")
     line = ("generate", writer, "--max-new-tokens", 3)
     assert shell.done(*line, "--file", "a.en").out == shell.done(*line, "1").out
 
@@ -108,7 +109,7 @@ def test_files_to_train_and_validate_on(shell: Shell, tmp_path: Path):
     for name, n in files.items():
         for language in ("en", "de"):
             lines = (tmp_path / f"a.{language}").read_text(encoding="utf-8").splitlines()[:n]
-            (tmp_path / f"part-{name}.{language}").write_text("\n".join(lines), encoding="utf-8")
+            put(tmp_path / f"part-{name}.{language}", lines)
     train = ("train", recipe, "--steps", 1, "--source", "part-a.en", "part-b.en", "--target", "part-[ab].de")
     shell.done(*train, "--valid-source", "part-v.en", "--valid-target", "part-v.de")
     report = json.loads(Path("runs/tiny-1/data_report.json").read_text(encoding="utf-8"))
@@ -134,7 +135,7 @@ def test_a_schema_completes_recipes(shell: Shell):
 
 
 def test_a_tokenizer_is_trained_and_shown(shell: Shell, writer: Path):
-    Path("a.txt").write_text("one two\ntwo one\n", encoding="utf-8")
+    put("a.txt", "one two\ntwo one\n")
     assert shell.done("tokenizer", "train", "a.txt", "--out", "tok", "--kind", "words").out == "tok: 6 tokens\n"
     shown = shell.done("tokenizer", "show", "tok", "two one").lines
     assert shown[0] == "6 tokens; special tokens: <bos> 2, <eos> 3, <pad> 0, <unk> 1"
@@ -151,14 +152,14 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     def checked(recipe_for: Callable[..., Any], *_: object) -> None:
         kinds.append(recipe_for(is_told=False).data.train.kind)
 
-    Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
+    put("reviews.csv", "body,topic\na b,x\nc d,y\n")
     row = {"premise": "a", "hypothesis": "b", "relation": "x", "en": "a", "de": "b", "body": "c"}
     table = pa.Table.from_pylist([row])
     parquet.write_table(table, "pairs.parquet")
     for name in ("pairs.jsonl", "texts.jsonl"):
-        Path(name).write_text(json.dumps(row | {"translation": {"en": "a", "de": "b"}}), encoding="utf-8")
-    Path("pairs.csv").write_text("en,de\na b,x y\n", encoding="utf-8")
-    Path("pairs.tsv").write_text("1. a\tb\n2. c\td\n", encoding="utf-8")
+        put(name, json.dumps(row | {"translation": {"en": "a", "de": "b"}}))
+    put("pairs.csv", "en,de\na b,x y\n")
+    put("pairs.tsv", "1. a\tb\n2. c\td\n")
     monkeypatch.setattr("clearhead.cli.train.session.train_run", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = [
@@ -278,8 +279,8 @@ def test_generate_shows_each_piece_at_once(writer: Path, monkeypatch: pytest.Mon
 
 def test_evaluate_files(shell: Shell, translator: Path, writer: Path):
     outputs = load(translator).translate(PAIRS.source)
-    Path("a.en").write_text("\n".join(PAIRS.source), encoding="utf-8")
-    Path("a.de").write_text("\n".join([*outputs[:12], *["x"] * 12]), encoding="utf-8")
+    put("a.en", PAIRS.source)
+    put("a.de", [*outputs[:12], *["x"] * 12])
     line = ("evaluate", translator, "--source", "a.en", "--target", "a.de")
     figures = shell.done(*line, "--json").json
     assert figures["exact_match"] == 0.5
@@ -288,14 +289,14 @@ def test_evaluate_files(shell: Shell, translator: Path, writer: Path):
     assert re.search(r"^bleu +\d+\.\d+  nrefs:1\|case:mixed", plain.out, re.MULTILINE)
     assert "exact_match            0.5000  0 to 1" in plain.out
     assert f"{translator} on a.en and a.de:" in plain.err
-    Path("book").write_text("\n".join(PAIRS.source * 6))
+    put("book", PAIRS.source * 6)
     figures = shell.done("evaluate", writer, "--text", "book", "--json").json
     assert figures.keys() == {"loss", "perplexity", "bits_per_byte"}
 
 
 def test_evaluate_tokenizes_by_the_script_of_the_target(shell: Shell, translator: Path):
-    Path("a.en").write_text("one\ntwo\n", encoding="utf-8")
-    Path("a.ja").write_text("猫がいます。\n犬もいます。\n", encoding="utf-8")
+    put("a.en", "one\ntwo\n")
+    put("a.ja", "猫がいます。\n犬もいます。\n")
     line = ("evaluate", translator, "--source", "a.en", "--target", "a.ja")
     assert "bleu_char" in shell.done(*line, "--json").json
     plain = shell.done(*line, "--tokenize", "zh").out

@@ -10,6 +10,7 @@ import pytest
 
 from clearhead.data.files import files_in, read_files, read_lines
 from clearhead.errors import UserError
+from tests.files import put
 
 FILES = {"d/a.csv": b"x,y\n\xc3\xa4,1\n", "d/e/b.txt": b"text\n", "/c.txt": b"c\n"}
 JUNK = {"__MACOSX/d/._a.csv": b"?", "d/.DS_Store": b"?", "d/e/Thumbs.db": b"?"}
@@ -40,9 +41,9 @@ def test_the_files_of_an_archive_are_those_of_a_folder(tmp_path: Path):
 @pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, gzip.compress])
 def test_a_packed_file_is_read_and_a_part_of_it_refused(pack, tmp_path: Path):
     content = pack(b"a line\n" * 1000)
-    (tmp_path / "a.txt").write_bytes(content)
+    put(tmp_path / "a.txt", content)
     assert len([*read_lines(tmp_path / "a.txt")]) == 1000
-    (tmp_path / "a.txt").write_bytes(content[:-20])
+    put(tmp_path / "a.txt", content[:-20])
     with pytest.raises(UserError, match="expected a whole packed file"):
         [*read_lines(tmp_path / "a.txt")]
 
@@ -52,6 +53,6 @@ def test_bombs_and_damage_are_one_line(tmp_path: Path):
     for read in (lambda: [*read_lines(bomb / "big")], lambda: [*read_files(bomb)]):
         with pytest.raises(UserError, match="at most 200 times its packed size"):
             read()
-    (tmp_path / "z.zip").write_bytes(bomb.read_bytes()[:99])
+    put(tmp_path / "z.zip", bomb.read_bytes()[:99])
     with pytest.raises(UserError, match="expected a whole packed file"):
         [*read_lines(tmp_path / "z.zip" / "big")]

@@ -9,14 +9,14 @@ from clearhead.data.guessing import guess, is_table
 from clearhead.data.tables import read_cells, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
+from tests.files import put
 
 LONG = "some words of a text that says a little more than a label"
 
 
 def write(path: Path, header: list[str], rows: list[list[object]], separator: str = ",") -> Path:
     lines = [header, *rows] if header else rows
-    path.write_text("\n".join(separator.join(map(str, line)) for line in lines), encoding="utf-8")
-    return path
+    return put(path, (separator.join(map(str, line)) for line in lines))
 
 
 def rows(n: int = 20) -> list[list[object]]:
@@ -62,7 +62,7 @@ def test_a_table_without_a_header_has_numbers_for_columns(tmp_path):
 def test_json_lines_and_parquet_say_their_columns(tmp_path):
     records = [{"said": f"{LONG} {i}", "ways": ["up"] if i % 2 else ["up", "down"]} for i in range(20)]
     path = tmp_path / "t.jsonl"
-    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    put(path, map(json.dumps, records))
     found = guess(path)
     assert (found.data["train"]["text"], found.data["problem_type"]) == ("said", "multi_label_classification")
     pyarrow = pytest.importorskip("pyarrow")
@@ -103,7 +103,7 @@ def test_files_beside_that_of_training_are_used_if_they_suit(tmp_path):
     ],
 )
 def test_a_table_that_is_none_is_told(lines: str, given: dict[str, Any], told: str, tmp_path):
-    (tmp_path / "t.csv").write_text(lines, encoding="utf-8")
+    put(tmp_path / "t.csv", lines)
     with pytest.raises(UserError) as error:
         guess(tmp_path / "t.csv", given=given)
     assert told in str(error.value)
@@ -133,7 +133,7 @@ SPANS = [{"text": text, "entities": [{"start_offset": 0, "end_offset": 4}], "rel
 def test_rows_of_lists_and_lists_of_one_label(
     name: str, content: str, text: Column, label: Column, header: bool, tmp_path
 ):
-    (tmp_path / name).write_text(content, encoding="utf-8")
+    put(tmp_path / name, content)
     found = guess(tmp_path / name)
     table = Table.model_validate(found.data["train"])
     assert (table.text, found.data["label"], table.header) == (text, label, header)
@@ -148,14 +148,14 @@ def test_rows_of_lists_and_lists_of_one_label(
 def test_labels_that_are_nearly_equal_are_told(labels: str, said: str, tmp_path):
     first, other, last = labels.split()
     rows = [f"way {i} of {label}s to go,{label}" for label, n in ((first, 9), (other, 6), (last, 3)) for i in range(n)]
-    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    put(tmp_path / "t.csv", ["text,label", *rows])
     why = next(one.why for one in guess(tmp_path / "t.csv").decisions if one.what == "label")
     assert why.endswith(f"; {said} count as two")
 
 
 def test_most_rows_are_never_left_out_in_silence(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("\n".join(["label,text", *COMMAS]), encoding="utf-8")
+    put(path, ["label,text", *COMMAS])
     with pytest.raises(UserError, match=r"t.csv:2: .*; so are 20 of 20 rows; .* --data.train.format label_text"):
         guess(path)
     form = {"format": "label_text", "delimiter": ",", "skip_lines": 1}
@@ -164,17 +164,17 @@ def test_most_rows_are_never_left_out_in_silence(tmp_path):
     table = Table.model_validate(found.data["train"])
     cells = [",".join(map(str, row)) for _, row in read_cells(table, ["label", "text"], RowErrors())]
     assert cells == COMMAS
-    path.write_text("\n".join(["label,text", *COMMAS, *(f"{row[1]},{row[0]}" for row in PEOPLE[:6])]), encoding="utf-8")
+    put(path, ["label,text", *COMMAS, *(f"{row[1]},{row[0]}" for row in PEOPLE[:6])])
     told = {one.what: one.value for one in guess(path, given={"skip_bad": True}).decisions}
     assert told["bad rows"] == "20 of 26 (MORE THAN HALF)"
 
 
 def test_empty_lists_are_no_labels_and_blanks_count_as_columns(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text("\n".join(map(json.dumps, SPANS)), encoding="utf-8")
+    put(path, map(json.dumps, SPANS))
     with pytest.raises(UserError, match="expected a column of labels whose values recur"):
         guess(path)
-    path.write_text("".join(f"   {json.dumps(row)}\n" for row in ONE_LABEL) + '   {"text": }\n', encoding="utf-8")
+    put(path, "".join(f"   {json.dumps(row)}\n" for row in ONE_LABEL) + '   {"text": }\n')
     with pytest.raises(UserError, match=r"t.jsonl:21: expected JSON, got expecting value \(column 13\)"):
         guess(path)
     write(tmp_path / "long.jsonl", [], [[f"   {json.dumps(row)}"] for row in ONE_LABEL * 6] + [['   {"text": }']])

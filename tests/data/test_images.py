@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize, ShortestEdge
 from clearhead.errors import UserError
 from tests import processes
+from tests.files import put
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [(1, 1), (7, 5), (32, 32), (33, 90), (240, 17), (300, 301)]
@@ -35,7 +36,7 @@ def reference(config: ImageConfig, pictures: Sequence[Any], folder: Path) -> NDA
     from transformers.image_processing_backends import PilBackend
 
     folder.mkdir(exist_ok=True)
-    (folder / "preprocessor_config.json").write_text(json.dumps(config.to_document() | {"image_processor_type": KIND}))
+    put(folder / "preprocessor_config.json", json.dumps(config.to_document() | {"image_processor_type": KIND}))
     processor = AutoImageProcessor.from_pretrained(folder)
     assert isinstance(processor, PilBackend)
     return np.stack([np.asarray(processor(picture)["pixel_values"][0]) for picture in pictures])
@@ -200,9 +201,9 @@ def test_documents_go_there_and_back(document: dict[str, JsonValue], config: Ima
 def test_a_model_type_is_enough_for_the_reference(tmp_path):
     from transformers import AutoImageProcessor
 
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    put(tmp_path / "config.json", json.dumps({"model_type": "vit"}))
     config = ImageConfig(size=PixelSize(height=20, width=21))
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config.to_document()))
+    put(tmp_path / "preprocessor_config.json", json.dumps(config.to_document()))
     picture = noise(30, 40)
     expected = AutoImageProcessor.from_pretrained(tmp_path)(picture)["pixel_values"][0]
     np.testing.assert_array_equal(ImageProcessor(config)([picture])[0], expected)
@@ -258,7 +259,7 @@ def test_a_file_cut_short_names_itself(kind: str, tmp_path):
     noise(64, 64).save(path)
     whole = path.read_bytes()
     for length in (len(whole) // 2, len(whole) // 10, 30, 12, 3, 0):
-        path.write_bytes(whole[:length])
+        put(path, whole[:length])
         assert line_of([noise(4, 4), str(path)]).startswith(f"{path}: expected a")
 
 
@@ -272,7 +273,7 @@ def test_flipped_bytes_never_show_a_traceback(tmp_path):
         for _ in range(100):
             broken = whole.copy()
             broken[rng.integers(0, min(len(whole), 400), 3)] = rng.integers(0, 256, 3)
-            path.write_bytes(broken.tobytes())
+            put(path, broken.tobytes())
             lines = []
             try:
                 processor([path])
@@ -283,7 +284,7 @@ def test_flipped_bytes_never_show_a_traceback(tmp_path):
 
 def test_other_files_name_themselves(tmp_path):
     text, gif, deep = tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"
-    text.write_text("no image")
+    put(text, "no image")
     noise(4, 4).save(gif, format="GIF")
     Image.fromarray(np.arange(16, dtype=np.uint16).reshape(4, 4)).save(deep)
     for path, expected in {
@@ -393,7 +394,7 @@ def refused(path: Path, config: ImageConfig) -> str:
 )
 def test_a_bomb_is_refused_before_it_is_decoded(name: str, content: bytes, tmp_path):
     path = tmp_path / name
-    path.write_bytes(content)
+    put(path, content)
     assert "pixels, got" in refused(path, ImageConfig())
 
 

@@ -17,6 +17,7 @@ from clearhead.data.sources import read_texts
 from clearhead.data.tables import read_cells, read_rows
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
+from tests.files import put
 
 WORDS = ["a great film", "I was bored all the time", "it has its moments", "why did they make this one?"]
 LABELS = ["good", "bad"]
@@ -195,7 +196,7 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
 def test_how_a_table_is_written_is_found_and_told(form: str, tmp_path: Path):
     name, content, columns, decisions = FORMS[form]
     path = tmp_path / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    put(path, content.encode() if isinstance(content, str) else content)
     found = sniff(path)
     assert found.columns == columns
     assert told(found) == decisions
@@ -238,7 +239,7 @@ def test_what_pandas_wrote_is_read_back(texts: list[str], form: dict[str, Any], 
 
 def test_what_is_given_is_not_guessed_over(tmp_path: Path):
     path = tmp_path / "t.csv"
-    path.write_text(NUMBERED, encoding="utf-8")
+    put(path, NUMBERED)
     assert sniff(path, given={"text": "0"}).columns == [0, "text", "label"]
     found = sniff(path, given={"header": False, "delimiter": ";", "encoding": "latin-1", "text": "0"})
     table = found.table
@@ -248,7 +249,7 @@ def test_what_is_given_is_not_guessed_over(tmp_path: Path):
 def test_a_sample_is_of_the_whole_table(tmp_path: Path):
     """A table that is sorted by its labels shows all of them."""
     path, n = tmp_path / "t.csv", 3 * SAMPLE
-    path.write_text("text,label\n" + "".join(f"words of {i},{i * 77 // n}\n" for i in range(n)), encoding="utf-8")
+    put(path, "text,label\n" + "".join(f"words of {i},{i * 77 // n}\n" for i in range(n)))
     found = sniff(path)
     assert (found.n_rows, len(found.rows), len({row[1] for row in found.rows})) == (n, SAMPLE, 77)
     assert found.rows == sniff(path).rows
@@ -258,9 +259,9 @@ def test_a_sample_is_of_the_whole_table(tmp_path: Path):
 def test_a_byte_far_into_the_file_decides_its_encoding(tmp_path: Path):
     path = tmp_path / "t.csv"
     plain = "text,label\n" + "some words of a text,good\n" * 50_000
-    path.write_bytes((plain + "caf\xe9 au lait,bad\n").encode("cp1252"))
+    put(path, (plain + "caf\xe9 au lait,bad\n").encode("cp1252"))
     assert told(sniff(path)) == [("encoding", "cp1252")]
-    path.write_bytes((plain.replace("words", "w\xf6rds")).encode() + b"caf\xe9,bad\n")
+    put(path, (plain.replace("words", "w\xf6rds")).encode() + b"caf\xe9,bad\n")
     found = sniff(path)
     assert told(found) == [("bytes", "replaced in 1 of 50,001 rows")]
     assert found.decisions[0].why == f"{path}:50002: expected UTF-8, got the byte 0xE9"
@@ -273,7 +274,7 @@ BAD = 'text,label\n"fine, fine",good\none, two, three,bad\n"never closed,good\nm
 
 def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
     path = tmp_path / "t.csv"
-    path.write_text(BAD, encoding="utf-8")
+    put(path, BAD)
     table = sniff(path).table
     with pytest.raises(BadRows) as error:
         [*read_rows(table, ["text", "label"])]
@@ -284,9 +285,9 @@ def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
     ]
     skipping = table.model_copy(update={"skip_bad": True})
     assert [*read_rows(skipping, ["text"])] == [("fine, fine",), ("more words",), ("last words",)]
-    path.write_text("label,text\ngood,fine\n" + "bad,so, it is\n" * 30, encoding="utf-8")
+    put(path, "label,text\ngood,fine\n" + "bad,so, it is\n" * 30)
     assert sniff(path).columns == ["label", "text"]
-    path.write_text("text,label\nfine,good\n" + "a,b,c\n" * 30, encoding="utf-8")
+    put(path, "text,label\nfine,good\n" + "a,b,c\n" * 30)
     with pytest.raises(BadRows, match=r":22: .*\nand 10 more; --skip-bad leaves them out$"):
         [*read_rows(table, ["text"])]
 
@@ -301,14 +302,14 @@ def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
     ],
 )
 def test_a_table_that_is_none_is_one_line(content: bytes, says: str, tmp_path: Path):
-    (tmp_path / "t.csv").write_bytes(content)
+    put(tmp_path / "t.csv", content)
     with pytest.raises(UserError, match=says) as error:
         sniff(tmp_path / "t.csv")
     assert "\n" not in str(error.value)
 
 
 def test_text_with_a_mark_of_another_encoding_is_read(tmp_path: Path):
-    (tmp_path / "t.txt").write_bytes("ein schöner Tag\n".encode("utf-16"))
+    put(tmp_path / "t.txt", "ein schöner Tag\n".encode("utf-16"))
     assert read_texts(TextFiles(paths=(tmp_path / "t.txt",))) == ["ein schöner Tag\n"]
 
 
@@ -331,7 +332,7 @@ def test_a_large_table_is_read_in_blocks_as_a_small_one_is(tmp_path: Path, monke
     for trial in range(60):
         chosen = rng.choices(parts, k=20) + rng.choices(odd, k=trial % 3)
         rng.shuffle(chosen)
-        path.write_bytes(b"\n".join([b"text,label,n", *chosen]) + b"\n" * (trial % 2))
+        put(path, b"\n".join([b"text,label,n", *chosen]) + b"\n" * (trial % 2))
         for table in (Table(path=path, text=0, header=True), Table(path=path, text=0, quotes="", skip_lines=2)):
             wanted = [0, 2] if trial % 2 else [0]
             results = []

@@ -16,6 +16,7 @@ from clearhead.data.sounds import (
     resampled,
 )
 from clearhead.errors import UserError
+from tests.files import put
 from tests.later import later
 
 N = 50
@@ -47,7 +48,7 @@ def stored(values: np.ndarray, bits: int) -> bytes:
 def test_whole_samples(bits: int, channels: int, tmp_path):
     path = tmp_path / "a.wav"
     both = np.stack([SOUND, -0.5 * SOUND][:channels], 1)
-    path.write_bytes(riff(form(1, bits, channels=channels), (b"LIST", b"odd"), (b"data", stored(both.ravel(), bits))))
+    put(path, riff(form(1, bits, channels=channels), (b"LIST", b"odd"), (b"data", stored(both.ravel(), bits))))
     wave = read_wave(path)
     assert wave.rate == 16_000
     np.testing.assert_allclose(wave.samples, both.mean(1), atol=2.0 ** (2 - bits) + 1e-7)
@@ -56,7 +57,7 @@ def test_whole_samples(bits: int, channels: int, tmp_path):
 @pytest.mark.parametrize("bits", [32, 64])
 def test_floating_samples(bits: int, tmp_path):
     path = tmp_path / "a.wav"
-    path.write_bytes(riff(form(3, bits, rate=8000), (b"data", SOUND.astype(f"<f{bits // 8}").tobytes())))
+    put(path, riff(form(3, bits, rate=8000), (b"data", SOUND.astype(f"<f{bits // 8}").tobytes())))
     wave = read_wave(path)
     assert wave.rate == 8000
     assert np.array_equal(wave.samples, SOUND.astype(np.float32))
@@ -67,7 +68,7 @@ def test_a_long_header_and_a_file_that_was_cut_off(tmp_path):
     header = short + struct.pack("<HHIH", 22, 16, 4, 1) + bytes.fromhex("000000001000800000aa00389b71")
     content = riff((name, header), (b"data", stored(SOUND, 16)))
     path = tmp_path / "a.wav"
-    path.write_bytes(content[:-11])
+    put(path, content[:-11])
     np.testing.assert_allclose(read_wave(path).samples, SOUND[:-6], atol=1e-4)
 
 
@@ -89,7 +90,7 @@ def test_a_long_header_and_a_file_that_was_cut_off(tmp_path):
 def test_other_files_name_themselves(content: bytes | None, expected: str, tmp_path):
     path = tmp_path / "a.wav"
     if content is not None:
-        path.write_bytes(content)
+        put(path, content)
     with pytest.raises(UserError) as caught:
         read_wave(path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -157,7 +158,7 @@ def test_frames_are_the_reference_s(fields: dict[str, Any], seconds: float):
 def test_a_file_and_its_samples_are_one_sound(tmp_path):
     sound = tones(9000, 16_000, 440, 3000)
     path = tmp_path / "a.wav"
-    path.write_bytes(riff(form(3, 32), (b"data", sound.tobytes())))
+    put(path, riff(form(3, 32), (b"data", sound.tobytes())))
     process = SoundProcessor(SMALL)
     assert np.array_equal(process([path]), process([sound]))
     assert np.array_equal(process([str(path)]), process([sound.astype(np.float64)]))
@@ -205,8 +206,8 @@ def test_the_model_type_is_enough_for_the_reference(tmp_path):
 
     from transformers import AutoFeatureExtractor
 
-    (tmp_path / "config.json").write_text('{"model_type": "whisper"}')
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(SMALL.to_document()))
+    put(tmp_path / "config.json", '{"model_type": "whisper"}')
+    put(tmp_path / "preprocessor_config.json", json.dumps(SMALL.to_document()))
     opened = AutoFeatureExtractor.from_pretrained(tmp_path)
     assert type(opened) is type(extractor())
     assert (opened.sampling_rate, opened.chunk_length, opened.n_samples) == (16_000, 1, 16_000)

@@ -12,11 +12,7 @@ from clearhead.data import files
 from clearhead.data.sources import Pairs, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
-
-
-def put(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
+from tests.files import put
 
 
 def refusal(source: Source) -> str:

@@ -9,14 +9,15 @@ from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
 from clearhead.tasks.language_model import LanguageData
 from clearhead.tasks.translation import PairData
+from tests.files import put
 
 TEXT = "one two\n\nthree four five\nsix\n\nseven\n" * 4
 
 
 def language(folder: Path, **fields: object) -> list[list[str]]:
     """The documents of training and of validation, twice: they are read anew."""
-    (folder / "a.txt").write_text(TEXT, encoding="utf-8")
-    (folder / "b.txt").write_text("eight\n", encoding="utf-8")
+    put(folder / "a.txt", TEXT)
+    put(folder / "b.txt", "eight\n")
     train = {"kind": "text", "paths": ["a.txt", "b.txt"], "documents": fields.pop("documents", "file")}
     data = LanguageData.model_validate({"folder": folder, "train": train, **fields})
     found = [[["".join(document) for document in text] for text in text_splits(data, data.held_out)] for _ in range(2)]
@@ -46,8 +47,8 @@ def test_validation_of_its_own(tmp_path):
 
 def test_no_source_is_in_two_splits(tmp_path):
     sources = [f"s{i % 17}" for i in range(40)]
-    (tmp_path / "a").write_text("\n".join(sources), encoding="utf-8")
-    (tmp_path / "b").write_text("\n".join(f"t{i}" for i in range(40)), encoding="utf-8")
+    put(tmp_path / "a", sources)
+    put(tmp_path / "b", (f"t{i}" for i in range(40)))
     files = {"kind": "parallel", "source": "a", "target": "b"}
     data = PairData.model_validate({"folder": tmp_path, "train": files, "held_out": 3, "test": files})
     splits = {name: Pairs.of(rows) for name, rows in pair_splits(data, data.held_out).items()}
@@ -56,7 +57,7 @@ def test_no_source_is_in_two_splits(tmp_path):
     assert set(splits["train"].source) | set(splits["valid"].source) == set(sources)
     assert len(splits["test"]) == 40
     for name in "ab":
-        (tmp_path / name).write_text("x\n" * 9, encoding="utf-8")
+        put(tmp_path / name, "x\n" * 9)
     with pytest.raises(UserError, match=r"data\.train: expected at least 10 pairs to hold some out, got 9; give"):
         pair_splits(data, data.held_out)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.api import Model, load
+from clearhead.api import Model
 from clearhead.recipe import read
 from clearhead.tasks.classification.defaults import MOST_EPOCHS, settle
 from clearhead.tasks.classification.scores import spearman
@@ -15,7 +15,7 @@ from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.networks import outputs_of
 from clearhead.tasks.registry import validate
 from clearhead.training.run_folder import recipe_in
-from tests.tasks.small import begin, check_resumed, tables_of, write_rows
+from tests.tasks.small import begin, tables_of, write_rows
 from tests.tasks.test_classification import PROBLEMS, WORDS, rows
 
 ANSWERS: dict[str, Any] = {
@@ -93,13 +93,3 @@ def test_heads_of_a_classifier_of_pairs_find_the_words_that_both_have(in_a_folde
         order += numbers
     shared = task.targets(task.train.examples)[order, 0].numpy()
     assert spearman(shared, -torch.cat(read)[:, -3].numpy()) > 0.8
-
-
-def test_a_run_resumes_and_its_model_is_that_of_another_library(in_a_folder: None):
-    transformers = pytest.importorskip("transformers")
-    check_resumed(recipe([{"text": text, "label": label} for text, label in rows()]))
-    model = load("part")
-    model.save("saved")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained("saved").eval()
-    ids = torch.tensor([model.tokenizer.encode("the cat and the dog")])
-    assert torch.allclose(theirs(ids).logits, model.network.eval()(ids), atol=1e-5)

@@ -17,6 +17,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification
 from clearhead.text.tokenizers import Tokenizer
+from tests.files import put
 from tests.tasks.small import begin, check_refused, losses, network_of, run_of, tables_of, trained
 
 WORDS = {"animal": "cat dog horse mouse", "fruit": "apple pear plum cherry", "tool": "hammer saw file drill"}
@@ -30,8 +31,7 @@ def rows() -> list[tuple[str, str]]:
 
 
 def write_table(path: Path, table: list[tuple[str, str]]) -> Path:
-    path.write_text("".join(f"{a},{b}\n" for a, b in [("body", "kind"), *table]), encoding="utf-8")
-    return path
+    return put(path, "".join(f"{a},{b}\n" for a, b in [("body", "kind"), *table]))
 
 
 def tables(**training: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_two_texts_have_one_label_together(name: str, capsys: pytest.CaptureFixt
     """A tokenizer that is trained here puts its end token between them."""
     words = [word for some in WORDS.values() for word in some.split()]
     rows = [("one", "two", "way"), *((a, b, "up" if a < b else "down") for a in words for b in words[::2])]
-    Path("table.csv").write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
+    put("table.csv", "".join(",".join(row) + "\n" for row in rows))
     line = "table.csv --text one --text-pair two --label way --epochs 1 --tokenizer.kind words"
     _, lines = trained(f"{line} --model.preset {name}", capsys)
     assert "tokens each, at most 3" in lines
@@ -186,7 +186,7 @@ def test_two_texts_have_one_label_together(name: str, capsys: pytest.CaptureFixt
     ],
 )
 def test_a_wrong_table_is_told_with_its_row(table: str, changes: Mapping[str, Any], told: str):
-    Path("table.csv").write_text(table, encoding="utf-8")
+    put("table.csv", table)
     given = tables()
     given["data"] |= changes
     check_refused(given, told)

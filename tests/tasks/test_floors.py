@@ -27,6 +27,7 @@ from clearhead.tasks.floors import FLOOR, Floor, HasFloors, line_of
 from clearhead.tasks.question_answering.task import QuestionAnswering
 from clearhead.tasks.text_scores import bleu
 from clearhead.text.tokenizers import Tokenizer
+from tests.files import put
 from tests.tasks.small import begin, tables_of, trained
 
 ONE, SEVERAL, NUMBER = "single_label_classification", "multi_label_classification", "regression"
@@ -129,7 +130,7 @@ def test_many_texts_are_sampled_and_many_labels_learned_one_by_one(monkeypatch):
 
 
 def write(rows: list[tuple[str, str]]) -> None:
-    Path("table.csv").write_text("".join(f"{a},{b}\n" for a, b in [("body", "kind"), *rows]), encoding="utf-8")
+    put("table.csv", "".join(f"{a},{b}\n" for a, b in [("body", "kind"), *rows]))
 
 
 def test_a_run_keeps_its_floors_and_shows_them(capsys):
@@ -142,7 +143,7 @@ def test_a_run_keeps_its_floors_and_shows_them(capsys):
     line = line_of([Floor.model_validate(one) for one in floor])
     assert f"floor of {line}; this model {figures['held_out']['accuracy']:.4f}" in said
     kept = Path("run", FLOOR).read_text(encoding="utf-8")
-    Path("run", FLOOR).write_text(kept.replace("majority", "the usual label"), encoding="utf-8")
+    put(Path("run", FLOOR), kept.replace("majority", "the usual label"))
     main(["resume", "run", "--steps", "3"])
     main(["evaluate", "run", "--json"])
     printed = capsys.readouterr()
@@ -156,7 +157,7 @@ def test_other_tasks(tmp_path):
     tagged = [[("Ann", "B"), ("sees", "O"), ("Rome", "B")], [("Ann", "O"), ("Rome", "B"), ("falls", "O")]] * 8
     for name, some in {"train": tagged, "valid": [[("Ann", "B"), ("sees", "O"), ("Oslo", "B"), ("Rome", "B")]]}.items():
         text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in one) for one in some)
-        Path(f"{name}.conll").write_text(text, encoding="utf-8")
+        put(f"{name}.conll", text)
     source = {name: {"kind": "tagged", "paths": f"{name}.conll"} for name in ("train", "valid")}
     prepared = begin(tables_of("tagging", source.pop("train"), data=source), "tagging")[1]
     (floor,) = keep_floors(Path("tagging"), prepared).floors
@@ -165,7 +166,7 @@ def test_other_tasks(tmp_path):
 
     lines = [f"a man rides horse {i}" for i in range(20)], [f"a Mann rides horse {i}" for i in range(20)]
     for name, texts in zip("st", lines, strict=True):
-        Path(name).write_text("\n".join(texts), encoding="utf-8")
+        put(name, texts)
     files = {"kind": "parallel", "source": "s", "target": "t"}
     given = tables_of("translation", files, preset="transformer-tiny", data={"valid": files, "test": files})
     floors = keep_floors(Path("mt"), begin(given, "mt")[1]).floors
@@ -173,8 +174,8 @@ def test_other_tasks(tmp_path):
     assert [(one.split, one.score) for one in floors] == [("valid", "bleu"), ("test", "bleu")]
     assert floors[0].value == pytest.approx(wanted.value)
 
-    Path("train.txt").write_text("abab" * 40 + "c", encoding="utf-8")
-    Path("valid.txt").write_text("aabbc" * 16, encoding="utf-8")
+    put("train.txt", "abab" * 40 + "c")
+    put("valid.txt", "aabbc" * 16)
     texts = {name: {"kind": "text", "paths": f"{name}.txt"} for name in ("train", "valid")}
     given = tables_of(
         "lm", texts.pop("train"), preset="nano", data={**texts, "length": 8}, tokenizer={"kind": "characters"}

@@ -26,6 +26,7 @@ from clearhead.tasks.images.data import (
     size_of,
     with_held_out,
 )
+from tests.files import put
 
 N = 6
 PIXELS = np.random.default_rng(0).integers(0, 256, (N, 7, 7), dtype=np.uint8)
@@ -35,7 +36,7 @@ SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 
 def write_idx(path: Path, array: np.ndarray) -> None:
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
-    path.write_bytes(gzip.compress(bytes((0, 0, 8, array.ndim)) + sizes + array.tobytes()))
+    put(path, gzip.compress(bytes((0, 0, 8, array.ndim)) + sizes + array.tobytes()))
 
 
 def write_folder(folder: Path) -> None:
@@ -51,7 +52,7 @@ def write_all(folder: Path) -> dict[str, dict[str, Any]]:
     write_idx(folder / "labels.gz", LABELS)
     np.savez(folder / "both.npz", x=PIXELS[..., None], y=LABELS)
     rows = [f"pictures/{label}/{i}.png,{label}" for i, label in enumerate(LABELS)]
-    (folder / "table.csv").write_text("\n".join(["file,kind", *rows]), encoding="utf-8")
+    put(folder / "table.csv", ["file,kind", *rows])
     return {
         "folder": {"kind": "image_folder", "path": "pictures"},
         "idx": {"kind": "idx", "images": "images.gz", "labels": "labels.gz"},
@@ -114,10 +115,10 @@ def test_files_beside_the_pictures_are_left_out_and_broken_ones_told_at_once(tmp
     write_folder(tmp_path / "d")
     one, two = (path for path in sorted((tmp_path / "d").iterdir()) if path.is_dir())
     for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "about.txt"):
-        (one / name).write_bytes(b"?")
+        put(one / name, b"?")
     n = len(read({"kind": "image_folder", "path": "d"}, tmp_path))
-    (one / "broken.png").write_bytes(b"<html>")
-    (two / "empty.png").write_bytes(b"")
+    put(one / "broken.png", b"<html>")
+    put(two / "empty.png", b"")
     contents = contents_of(tmp_path / "d")
     assert contents
     assert [one.value for one in contents.decisions if one.what == "left out"] == ["1 files: about.txt"]
@@ -169,7 +170,7 @@ def test_half_of_the_pictures_are_mirrored():
 
 def cut_picture(path: Path) -> None:
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (7, 7), dtype=np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:50])
+    put(path, path.read_bytes()[:50])
 
 
 @pytest.mark.parametrize(

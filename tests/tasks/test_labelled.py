@@ -20,6 +20,7 @@ from clearhead.tasks.classification.data import (
 )
 from clearhead.tasks.classification.task import Classification, Labelled
 from clearhead.text.tokenizers import Tokenizer
+from tests.files import put
 
 
 def examples(n: int) -> list[LabelledText]:
@@ -66,14 +67,14 @@ def test_a_label_of_one_text_stays_in_training():
 )
 def test_a_label_is_read_from_any_cell(cell: object, labels: tuple[str, ...], tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
+    put(path, json.dumps({"text": "a", "label": cell}))
     assert read(path) == [LabelledText(("a",), labels, f"{path}:1")]
 
 
 @pytest.mark.parametrize("cell", [["x", "y", "x"], "x|y", "x | y|"])
 def test_several_labels_are_a_list_or_separated(cell: object, tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
+    put(path, json.dumps({"text": "a", "label": cell}))
     (example,) = read(path, problem_type="multi_label_classification")
     assert example.labels == ("x", "y")
 
@@ -173,11 +174,11 @@ def test_labels_in_several_columns_or_parts_or_none(
 ):
     path = tmp_path / "t.jsonl"
     rows = [{"text": "one", **{name: values[i] for name, values in cells.items()}} for i in range(3)]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    put(path, map(json.dumps, rows))
     data = {"problem_type": "multi_label_classification", **data}
     assert [one.labels for one in read(path, **data)] == labels
     rows[1] = dict.fromkeys(rows[1], "half")
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    put(path, map(json.dumps, rows))
     if "x" in cells:
         with pytest.raises(UserError, match=r"t\.jsonl:2: expected 0 or 1 in column 'x', got 'half'"):
             read(path, **data)

@@ -1,7 +1,6 @@
 """Masked language modelling: masks, the loss, and what users do with it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from clearhead.tasks.registry import suitable
 from clearhead.tasks.task import Batch
 from clearhead.text.special_tokens import SpecialTokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
+from tests.files import put
 from tests.tasks.small import begin, check_refused, network_of, run_of, tables_of, trained
 from tests.training.tiny import GENERATION, number_pairs
 
@@ -44,7 +44,7 @@ def tables(**training: Any) -> dict[str, Any]:
 
 
 def write_data() -> None:
-    Path("lines.txt").write_text("\n".join(LINES), encoding="utf-8")
+    put("lines.txt", LINES)
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_from_a_text_to_words_in_place_of_masks(capsys):
     assert model.tokenizer.encode(place[0]["token"]) == [int(shares.argmax())]
     main(["evaluate", "run", "--text", "lines.txt"])
     assert capsys.readouterr().out.startswith("loss ")
-    Path("labels.csv").write_text("body,kind\n" + "".join(f"{x},{len(x) > 12}\n" for x in LINES), encoding="utf-8")
+    put("labels.csv", "body,kind\n" + "".join(f"{x},{len(x) > 12}\n" for x in LINES))
     main(["train", "labels.csv", "--model.start", "run", "--out", "second", "--steps", "1", "--precision", "fp32"])
     before, after = (dict(load(name).network.named_parameters()) for name in ("run", "second"))
     at = "encoder.blocks.0.attn.q.weight"
@@ -166,9 +166,9 @@ def test_what_cannot_be_masked_is_told():
     model = Model(network_of(task), task.tokenizer)
     with pytest.raises(UserError, match=r"^text 2: expected <mask> where a word is to be filled in, got none"):
         list(MaskedLanguageModel.predict(model, ["a <mask>", "a b"]))
-    Path("lines.txt").write_text("\n".join("qqq" for _ in range(20)), encoding="utf-8")
+    put("lines.txt", ("qqq" for _ in range(20)))
     run_of(tables(steps=1), "first")
-    Path("lines.txt").write_text("\n".join("unknown words" for _ in range(20)), encoding="utf-8")
+    put("lines.txt", ("unknown words" for _ in range(20)))
     again = tables() | {"model": {"start": "first"}}
     again.pop("tokenizer")
     check_refused(again, "train: expected tokens to mask, got only unknown ones")

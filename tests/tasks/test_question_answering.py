@@ -35,6 +35,7 @@ from clearhead.tasks.question_answering.task import (
 )
 from clearhead.tasks.registry import suitable
 from clearhead.text.tokenizers import Tokenizer
+from tests.files import put
 from tests.tasks.small import begin, check_refused, network_of, tables_of, trained, write_rows
 
 KINDS = {"animal": "cat dog horse mouse".split(), "fruit": "apple pear plum cherry".split()}
@@ -100,7 +101,7 @@ def tables(name: str = "train.json", **data: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _data(in_a_folder: None) -> None:
-    Path("train.json").write_text(json.dumps(squad(rows())), encoding="utf-8")
+    put("train.json", json.dumps(squad(rows())))
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def test_a_wrong_row_is_told(change: dict[str, Any], told: str):
     ],
 )
 def test_a_file_that_is_none_is_told(text: str, told: str):
-    Path("train.json").write_text(text, encoding="utf-8")
+    put("train.json", text)
     with pytest.raises(UserError) as error:
         read("train.json")
     assert str(error.value).startswith(told)
@@ -249,11 +250,11 @@ def test_an_answer_elsewhere_is_taken_from_the_nearest_place_and_told():
     table = squad(rows())
     qa = table["data"][0]["paragraphs"][0]["qas"][0]
     qa["answers"][0]["answer_start"] += 2
-    Path("train.json").write_text(json.dumps(table), encoding="utf-8")
+    put("train.json", json.dumps(table))
     _, prepared = begin(tables(), "first")
     assert any("1 answer is not where answer_start says, such as" in line for line in prepared.data.lines())
     qa["answers"][0]["text"] = "owl"
-    Path("train.json").write_text(json.dumps(table), encoding="utf-8")
+    put("train.json", json.dumps(table))
     place = "train.json: $.data[0].paragraphs[0].qas[0]"
     check_refused(tables(), f"{place}: expected an answer that is in its context, got 'owl'")
 
@@ -265,7 +266,7 @@ def test_spaces_around_an_answer_do_not_move_it(written: str):
     answer = {"text": written, "answer_start": place - written.index("owl")}
     asked = {"question": "who met it ?", "answers": [answer]}
     table = {"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}
-    Path("train.json").write_text(json.dumps(table), encoding="utf-8")
+    put("train.json", json.dumps(table))
     [question] = read("train.json")
     assert [(one.text, one.start) for one in question.answers] == [("owl", place)]
     assert not question.is_moved

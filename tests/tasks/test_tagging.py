@@ -20,6 +20,7 @@ from clearhead.tasks.tagging.data import TaggedSentence, read_tagged
 from clearhead.tasks.tagging.tags import SCHEMES, Decoder, Span, span_scores, spans_of
 from clearhead.tasks.tagging.task import Tagging
 from clearhead.text.tokenizers import Tokenizer
+from tests.files import put
 from tests.tasks.small import begin, check_refused, network_of, tables_of, trained, write_rows
 
 PEOPLE, PLACES, VERBS = "Ann Bob Carl Dora".split(), "Paris Rome Oslo Kyiv".split(), "sees likes left".split()
@@ -56,7 +57,7 @@ def tables(**data: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _data(in_a_folder: None) -> None:
-    Path("train.conll").write_text(conll(sentences()), encoding="utf-8")
+    put("train.conll", conll(sentences()))
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def test_tags_of_single_words_are_the_likeliest():
 
 
 def test_from_a_file_to_predictions(capsys):
-    Path("dev.conll.gz").write_bytes(gzip.compress(conll(sentences()[::5], between="  ").encode()))
+    put("dev.conll.gz", gzip.compress(conll(sentences()[::5], between="  ").encode()))
     line = "train.conll --valid dev.conll.gz --epochs 8 --tokenizer.vocab_size 60 --training.optimizer.lr 1e-2"
     line += " --training.schedule.warmup 5 --training.max_tokens 128 --training.evaluate_every 100"
     figures, lines = trained(line, capsys)
@@ -148,7 +149,7 @@ def test_from_a_file_to_predictions(capsys):
         ("Oslo", "place", 9, 13),
     ]
     assert all(0.5 < one["probability"] <= 1.0 for one in values["entities"])
-    Path("other.conll").write_text("Bob B-person\nsees O\nAnn B-place\n", encoding="utf-8")
+    put("other.conll", "Bob B-person\nsees O\nAnn B-place\n")
     main(["evaluate", "run", "--data", "other.conll", "--page", "mistakes.html"])
     assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
     said = capsys.readouterr().out
@@ -203,12 +204,12 @@ def test_long_sentences_are_read_in_parts_and_told():
     ],
 )
 def test_a_wrong_file_is_told_with_its_line(text: str, label: Any, told: str):
-    Path("train.conll").write_text(text, encoding="utf-8")
+    put("train.conll", text)
     check_refused(tables(label=label), told)
 
 
 def test_a_tag_that_training_does_not_have_is_told_with_its_line():
-    Path("more.conll").write_text("Ann\tB-person\n\nBob\tB-person\nCo\tB-firm\n", encoding="utf-8")
+    put("more.conll", "Ann\tB-person\n\nBob\tB-person\nCo\tB-firm\n")
     message = "more.conll:4: expected a tag of the training data (O, B-person, I-person, B-place), got B-firm; correct"
     check_refused(tables(valid={"kind": "tagged", "paths": "more.conll"}), message)
 

@@ -28,6 +28,7 @@ from clearhead.training.consumers import (
 )
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
 from clearhead.training.metrics_log import MetricsLog, read_metrics
+from tests.files import put
 
 TEXTS = ["A man is sleeping on a couch"], [["A man is sleeping on a green couch"]]
 CASED = bleu(*TEXTS).signature
@@ -273,7 +274,7 @@ def test_resumed_log_reads_as_one_run(tmp_path, cut):
     feed(MetricsLog(folder), run(0, 17))
     path = folder / "metrics.jsonl"
     if cut is not None:
-        path.write_bytes(path.read_bytes()[:-cut])  # A crash in the middle of a line.
+        put(path, path.read_bytes()[:-cut])  # A crash in the middle of a line.
     before = path.read_bytes().split(b"\n")
     feed(MetricsLog(folder), run(10, 25))
     steps = [line["step"] for line in read_metrics(folder) if line["kind"] == "stepped"]
@@ -286,11 +287,11 @@ def test_a_cut_line_is_dropped_even_where_no_later_one_is(tmp_path):
     feed(MetricsLog(tmp_path), run(0, 10))
     path = tmp_path / "metrics.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole + b'{"kind": "step')
+    put(path, whole + b'{"kind": "step')
     assert len(read_metrics(tmp_path)) == 13
     MetricsLog(tmp_path)(Started(10, 1, "fp32", "cpu"))
     assert path.read_bytes().startswith(whole + b'{"kind": "started"')
-    path.write_bytes(whole[:-1])  # Only the end of the line was lost.
+    put(path, whole[:-1])  # Only the end of the line was lost.
     assert len(read_metrics(tmp_path)) == 13
     MetricsLog(tmp_path)(Started(10, 1, "fp32", "cpu"))
     assert len(read_metrics(tmp_path)) == 14
@@ -333,7 +334,7 @@ def test_damage_is_told_by_line(tmp_path, bad):
     feed(MetricsLog(tmp_path), run(0, 2))
     path = tmp_path / "metrics.jsonl"
     lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([lines[0], bad, *lines[1:]]))
+    put(path, b"\n".join([lines[0], bad, *lines[1:]]))
     for read in (lambda: read_metrics(tmp_path), lambda: MetricsLog(tmp_path)(Started(2, 1, "fp32", "cpu"))):
         with pytest.raises(UserError, match=r"metrics\.jsonl:2: expected an event as JSON"):
             read()
@@ -366,6 +367,6 @@ def test_tensorboard_missing_is_one_line(tmp_path, monkeypatch):
 
 def test_tensorboard_that_cannot_write_is_one_line(tmp_path):
     pytest.importorskip("tensorboard")
-    (tmp_path / "tensorboard").write_text("a file where the folder should be")
+    put(tmp_path / "tensorboard", "a file where the folder should be")
     with pytest.raises(UserError, match="tensorboard: expected to write it"):
         TensorBoardLog(tmp_path)(STARTED)
