@@ -28,8 +28,6 @@ STRETCHES = 8
 """The lanes of a sound."""
 LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
-PASSES = 1
-"""The number of passes of the whole text that each attribute may take at least."""
 PASS = 2048
 """About how many positions go through a pass."""
 
@@ -76,7 +74,7 @@ class Overview:
         answer, whose best head moves the answer most. A decoder alone answers at its last position.
 
         Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already. Heads
-        take about `budget` multiplications, each other attribute half as many, and two passes of the text at least.
+        take about `budget` multiplications, each other attribute half as many, and one pass of the text at least.
         Raises UserError for several texts or a wrong position.
         """
         tokens = one_text(network, inputs)
@@ -140,7 +138,7 @@ class Overview:
 
     def off(self, sites: Sequence[str]) -> list[Moved]:
         """What moves with each site := 0. A site may be several addresses with spaces between, all set at once."""
-        return self._each(dict.fromkeys(sites), self._measure([_all_at(site.split(), 0.0) for site in sites]))
+        return self._each(dict.fromkeys(sites), self._measure([_zero_at(site.split()) for site in sites]))
 
     def _each(
         self, sites: Mapping[str, float | None], measured: tuple[Tensor, ...], row: int | None = None
@@ -268,10 +266,7 @@ class Overview:
 
     @cached
     def lanes(self) -> dict[str, Tensor]:
-        """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text.
-
-        In a picture := 0, because in the end the streams of all patches say the same.
-        """
+        """l n by stack: M of the stream of each lane before the first block and after each := 0."""
         return self._by_lane("resid_pre")
 
     @cached
@@ -280,19 +275,17 @@ class Overview:
         return self._by_lane("ffn.out")
 
     def _by_lane(self, value: str) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        cells, sets, strengths = list[tuple[str, int, int]](), list[dict[str, Edit]](), list[float]()
+        found, cells = dict[str, Tensor](), list[tuple[str, int, int]]()
+        sets, strengths = list[dict[str, Edit]](), list[float]()
         for name in self._lengths:
             n, lanes = self._depths[name], self.lanes_of[name]
             several = [f"{name}.blocks.{i}.{value}" for i in range(n)]
             several += [f"{name}.blocks.{n - 1}.resid_post"] * (value == "resid_pre")
             found[name] = torch.zeros(len(several), len(lanes))
             for i, path in enumerate(several):
-                is_zero = value == "ffn.out" or isinstance(self._network.config.first.input, c.PatchInput)
-                new = 0.0 if is_zero else self._seen[path][0].mean(0)
                 for j, lane in enumerate(lanes):
                     cells.append((name, i, j))
-                    sets.append(_all_at([f"{path}[t={t}]" for t in lane], new))
+                    sets.append(_zero_at([f"{path}[t={t}]" for t in lane]))
                     # The ends first, then the middle, the quarters, …: what is measured shows the whole roughly.
                     level = len(several) if i in (0, len(several) - 1) else i & -i
                     strengths.append(float(self._strength[name][lane[0]]) * level**3)
@@ -318,7 +311,7 @@ class Overview:
         ablations = ablations or self._ablations
         expected, left = ablations.expected, self._budget / 2 if budget is None else budget
         costs = [self._cost(Address.parse(next(iter(some))), ablations.end) for some in sets]
-        left = max(left / self._size, PASSES * sum(n * self._depths[name] for name, n in self._lengths.items()))
+        left = max(left / self._size, sum(n * self._depths[name] for name, n in self._lengths.items()))
         chosen = [*range(len(sets))]
         if sum(costs) > left:
             strengths = rank() or [1.0] * len(sets)
@@ -350,15 +343,15 @@ class Overview:
         return lengths[own] * (self._depths[own] - first) + later
 
 
-def _all_at(sites: Sequence[str], new: Tensor | float) -> dict[str, Edit]:
-    """The edit that replaces the rows at these addresses of one value; zeros, of several values."""
-    first, *more = map(Address.parse, sites)
-    tokens = [index for one in (first, *more) for _, index in one.index]
-    return {first.path: partial(_put, tokens, new)} if more else {sites[0]: new}
+def _zero_at(sites: Sequence[str]) -> dict[str, Edit]:
+    """The edit that sets the rows at these addresses of one value to 0."""
+    each = [Address.parse(site) for site in sites]
+    tokens = [t for one in each for _, t in one.index]
+    return {each[0].path: partial(_empty, tokens)} if tokens[1:] else {sites[0]: zero}
 
 
-def _put(tokens: Sequence[int], new: Tensor | float, value: Tensor) -> Tensor:
-    """Replaces the rows of some tokens, b t d."""
+def _empty(tokens: Sequence[int], value: Tensor) -> Tensor:
+    """Sets the rows of some tokens to 0, b t d."""
     value = value.clone()
-    value[:, tokens] = new
+    value[:, tokens] = 0
     return value

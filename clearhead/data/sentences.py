@@ -67,6 +67,11 @@ def kinds() -> tuple[str, ...]:
     return tuple(dict.fromkeys(frame["kind"] for frame in _grammar()["frames"]))
 
 
+def senses() -> list[dict[str, Any]]:
+    """What the translations of an ambiguous word mean, in the languages of the explorer."""
+    return _grammar()["senses"]
+
+
 def compose(
     language: str, *, n_train: int = 20000, n_valid: int = 500, n_test: int = 500, seed: int = 0
 ) -> SentenceCorpus:

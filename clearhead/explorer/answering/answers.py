@@ -58,6 +58,14 @@ class PlaceAbout(TypedDict):
     title: str
 
 
+class Sense(TypedDict):
+    """What the translations `target` of the word `source` mean, by the page's language."""
+
+    source: str
+    target: list[str]
+    means: dict[str, str]
+
+
 class About(TypedDict):
     """The model, and everything else that a page needs to know first."""
 
@@ -81,6 +89,8 @@ class About(TypedDict):
     """At most 400 of the logged training losses, evenly spaced: step and loss."""
     compared: str | None
     """The name of the model that this one is compared with."""
+    senses: list[Sense]
+    """Of ambiguous words that a translator may read."""
     revision: str | None
     """The revision of the repository `name`, unless it is the main one."""
     corrupt: NotRequired[str]

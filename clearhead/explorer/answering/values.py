@@ -11,6 +11,7 @@ from clearhead.analysis.features import Features
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ClassificationHead, ModelConfig, NoHead, PatchInput, TaggingHead, VectorHead
+from clearhead.data.sentences import senses
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
 from clearhead.explorer.answering.opened import Opened, mask_of, stated
@@ -141,6 +142,7 @@ def description(opened: Opened) -> dict[str, Any]:
         "history": passes.checkpoints.history(),
         "losses": passes.checkpoints.losses(),
         "compared": opened.compared_name,
+        "senses": senses() if model.is_encoder_decoder else [],
         "revision": opened.revision,
         "start": stated(opened.start),
         "examples": [stated(example) for example in opened.examples],

@@ -83,6 +83,8 @@ export interface About {
   losses: [number, number][];
   /** The name of the model that this one is compared with. */
   compared: string | null;
+  /** Of ambiguous words that a translator may read. */
+  senses: Sense[];
   /** The revision of the repository `name`, unless it is the main one. */
   revision: string | null;
   /** In an exported file: the text against which it holds circuits. */
@@ -188,6 +190,11 @@ export interface Mask {
 /** One checkpoint of a training run. */
 export interface Checkpoint {
   step: number; loss: number | null; score: number | null;
+}
+
+/** What the translations `target` of the word `source` mean, by the page's language. */
+export interface Sense {
+  source: string; target: string[]; means: Record<string, string>;
 }
 
 /** Everything that decides the numbers of a forward pass. */

@@ -24,8 +24,12 @@ type Pause = () => Promise<void>;
 type Lanes = Partial<Record<StackName, number[][]>>;
 
 export class Overview {
-  readonly #kind: string;
+  readonly kind: "word" | "class" | "vector";
   readonly #stacks: StackName[];
+  readonly #last: StackName;
+  readonly #isVector: boolean;
+  readonly #isByPosition: boolean;
+  readonly #isPicture: boolean;
   readonly #path: string;
   readonly #asked: number | null;
   #heads: Heads | null = null;
@@ -34,27 +38,15 @@ export class Overview {
 
   /** `asked` is the position of the answer; null: of those `among`, or of all, the one that a head moves most. */
   constructor(private readonly pass: Pass, private readonly options: Options, asked: number | null, private readonly among: readonly number[]) {
-    const { config } = pass.plan;
-    this.#kind = config.head.kind;
+    const { config } = pass.plan, { kind } = config.head;
     this.#stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
-    this.#path = pass.values.has("head.logits") ? "head.logits" : "head.unit";
+    this.#last = this.#stacks.at(-1)!;
+    this.#isVector = !pass.values.has("head.logits");
+    this.#isByPosition = kind === "language" || kind === "tagging";
+    this.#isPicture = config.encoder?.input.kind === "patches";
+    this.#path = this.#isVector ? "head.unit" : "head.logits";
+    this.kind = this.#isVector ? "vector" : kind === "language" ? "word" : "class";
     this.#asked = asked ?? (config.encoder && this.#isByPosition ? null : this.#length(this.#last) - 1);
-  }
-
-  get kind(): "word" | "class" | "vector" {
-    return this.#isVector ? "vector" : this.#kind === "language" ? "word" : "class";
-  }
-
-  get #isVector(): boolean {
-    return this.#path === "head.unit";
-  }
-
-  get #isByPosition(): boolean {
-    return this.#kind === "language" || this.#kind === "tagging";
-  }
-
-  get #last(): StackName {
-    return this.#stacks.at(-1)!;
   }
 
   #length(stack: StackName): number {
@@ -123,10 +115,6 @@ export class Overview {
     return { curves: curves.sort((a, b) => b.moved - a.moved) };
   }
 
-  get #isPicture(): boolean {
-    return this.pass.plan.config.encoder?.input.kind === "patches";
-  }
-
   /** The tokens of each lane: regions of a picture; of a long text those whose first state moves most, after a lane with the others. */
   async lanes(pause: Pause): Promise<Lanes> {
     if (this.#lanes) return this.#lanes;
@@ -146,12 +134,12 @@ export class Overview {
 
   async #strongest(stack: StackName, all: readonly number[], pause: Pause): Promise<number[]> {
     const { position } = await this.heads(pause), at = `${stack}.blocks.0.resid_pre`, some = all.filter((i) => this.#reaches(stack, i, position, false));
-    const each = await this.#measure(some.map((i) => [this.#changed(at, i)]), this.#answer(position), TIME / 2, pause);
+    const each = await this.#measure(some.map((i) => [{ at: `${at}[t=${i}]`, do: "zero" }]), this.#answer(position), TIME / 2, pause);
     const strength = all.map((i) => (i === position && this.#isByPosition && stack === this.#last ? Infinity : mean(each[some.indexOf(i)]?.moved ?? [-1])));
     return topIndices(strength, LANES - 1).sort((a, b) => a - b);
   }
 
-  /** l n: how much of the answer moves if a lane of each stream becomes the mean of the text's, or of each feed-forward 0. */
+  /** l n: how much of the answer moves if a lane of each stream, or of each feed-forward's output, becomes 0. */
   async streams(part: "lanes" | "ffn", pause: Pause): Promise<Map<string, Tensor>> {
     const { position } = await this.heads(pause), every = await this.lanes(pause), found = new Map<string, Floats>();
     const cells: { out: Floats; at: number }[] = [], sets: Edit[][] = [];
@@ -164,20 +152,12 @@ export class Overview {
         const reaching = lane.filter((t) => this.#reaches(stack, t, position, i === paths.length - 1));
         if (!reaching.length) continue;
         cells.push({ out, at: i * lanes.length + j });
-        sets.push(reaching.map((t) => (part === "ffn" ? { at: `${path}[t=${t}]`, do: "zero" } : this.#changed(path, t))));
+        sets.push(reaching.map((t) => ({ at: `${path}[t=${t}]`, do: "zero" })));
       }
     }
     const each = await this.#measure(sets, this.#answer(position), TIME / 2, pause);
     for (const [i, { out, at }] of cells.entries()) out.data[at] = each[i] ? mean(each[i].moved) : NaN;
     return found;
-  }
-
-  /** A token's stream := the mean of the text's; 0 in a picture, whose patches all say the same in the end. */
-  #changed(path: string, t: number): Edit {
-    if (this.#isPicture) return { at: `${path}[t=${t}]`, do: "zero" };
-    const { shape: [n, width], data } = this.pass.values.get(path)! as { shape: [number, number]; data: Float32Array };
-    const value = Array.from({ length: width }, (_, k) => Array.from({ length: n }, (_, i) => data[i * width + k]!).reduce((sum, x) => sum + x, 0) / n);
-    return { at: `${path}[t=${t}]`, do: "set", value };
   }
 
   #reaches(stack: StackName, t: number, position: number, isEnd: boolean): boolean {
@@ -198,7 +178,7 @@ export class Overview {
 
   /** Log probabilities, one row for each distribution; or the vector. */
   #said(result: Floats): Float64Array[] {
-    return this.#isVector ? [Float64Array.from(result.data)] : distributions(result, this.#kind);
+    return this.#isVector ? [Float64Array.from(result.data)] : distributions(result, this.pass.plan.config.head.kind);
   }
 
   async #measure(sets: readonly (readonly Edit[])[], { sweep, expected }: Near, time: number, pause: Pause): Promise<(Moves | null)[]> {
