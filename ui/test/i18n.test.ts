@@ -32,6 +32,7 @@ const followers: Record<string, string> = {
   "answer.": heads,
   "attention.": "product scores weights",
   "change.": "on zero mean",
+  "circuits.key.": "way edge against node unused",
   "circuits.side.": "q k v",
   "circuits.term.": "place change gradient product",
   "difference.": "own interval moved total before first second gap_interval changed kl loss accuracy",

@@ -104,9 +104,9 @@ def find(opened: Opened, corrupt: str) -> Locator:
     if form.locator("button").is_enabled():
         form.locator("button").click()
         opened.quiet()
-    opened.page.locator("main .number").wait_for()
+    opened.page.locator("main .number").wait_for(state="attached")
     opened.page.locator("main .controls progress").wait_for(state="detached")
-    return opened.page.locator("main ul[aria-label^='Edges'] button")
+    return opened.page.locator("main ul[aria-label^='Connections'] button")
 
 
 def score_of(row: Locator) -> str:
@@ -135,7 +135,7 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
     numbers = opened.page.locator("main .number").inner_text().split(": ")[-1].split()
     right(numbers[0], circuits.ends[0])
     right(score_of(rows.first), top[0].score)
-    before, slider = rows.count(), opened.page.get_by_role("slider", name="How many of the strongest")
+    before, slider = rows.count(), opened.page.get_by_role("slider", name="Connections kept")
     slider.fill("0")
     becomes(lambda: rows.count() < before, True)
     slider.fill("2")
@@ -225,7 +225,7 @@ def test_features_are_parts_and_an_edge_opens_one(featured: Served, open_page: O
         circuits, _ = circuits_of(featured.model, *inputs, features=[own])
         best = next(edge for edge in circuits.edges().top() if edge.reader.startswith(f"{own.address}["))
         shares = circuits.nodes().positions[best.reader]
-    every = page.get_by_role("slider", name="How many of the strongest")
+    every = page.get_by_role("slider", name="Connections kept")
     every.fill(str(every.get_attribute("max")))
     number = int(best.reader.partition("=")[2][:-1])
     edges = rows.filter(has_text=re.compile(rf"→ Decoder 0 · resid_post · feature {number}\b"))

@@ -75,10 +75,21 @@ export function onAPath(edges: readonly Edge[], config: ModelConfig): Edge[] {
   }
 }
 
+/** The strongest edge into the answer, the strongest into its writer, and so on back to an embedding; in the order of the text. */
+export function road(edges: readonly Edge[], config: ModelConfig): Edge[] {
+  const found: Edge[] = [];
+  for (let key = "answer"; ;) {
+    const next = edges.filter(({ reader }) => partOf(reader, config).key === key).reduce<Edge | null>((one, other) => (one && Math.abs(one.score) >= Math.abs(other.score) ? one : other), null);
+    if (!next || found.includes(next)) return found;
+    found.unshift(next);
+    key = partOf(next.writer, config).key;
+  }
+}
+
 export interface Spot { part: Part; x: number; y: number; score: number }
 
-/** How wide the names of rows stand left of a stack. */
-export const namesOf = (each: number): number => Math.min(112, each * 0.34);
+/** How wide the names of rows stand beside a stack. */
+export const namesOf = (each: number): number => (each < 300 ? each * 0.34 : Math.min(152, each / 2));
 
 /** Where each part stands, those that write before those that only read: a stack beside the other, layers upward, heads,
  *  cross heads and the FFN from left to right. */
@@ -93,7 +104,7 @@ export function layout(nodes: ReadonlyMap<string, number>, config: ModelConfig, 
   }
   const put = (part: Part, score: number): void => {
     const left = stacks.indexOf(part.stack) * each, [row, share] = placed(part, config, sets.get(part.side));
-    if (!spots.has(part.key)) spots.set(part.key, { part, score, x: left + names + (each - names) * share, y: (rows - Math.min(row, rows - 1) - 0.5) * size.row });
+    if (!spots.has(part.key)) spots.set(part.key, { part, score, x: left + (left ? 0 : names) + (each - names) * share, y: (rows - Math.min(row, rows - 1) - 0.5) * size.row });
   };
   for (const [at, score] of nodes) put(partOf(at, config), score);
   put(partOf("head", config), 0);
