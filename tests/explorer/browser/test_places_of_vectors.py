@@ -58,13 +58,20 @@ def test_states_as_points(spot: Spot) -> None:
             column(last, points[len(begin) :, axis].tolist(), axis)
         caption = page.page.locator("main figure .caption", has_text="The plane that keeps most").inner_text()
         all_right(caption, share)
-        said = page.page.locator("main .headline").inner_text()
         cosine = begin[spot.t] @ end[spot.t] / np.linalg.norm(begin[spot.t]) / np.linalg.norm(end[spot.t])
-        right(said.rpartition("°")[0].rpartition(" by ")[2], float(np.degrees(np.arccos(cosine))))
-        nearest = [np.sort(np.delete(cosines(rows)[spot.t], spot.t))[-1] for rows in (end, begin)]
-        told = said.partition("Its nearest")[2]
-        stays = re.search(r"goes from (\S+) to (\S+)\.", told)
-        all_right(" ".join(stays.group(2, 1) if stays else re.findall(r"\(.*?\)", told)), *nearest)
+        told = page.page.locator("main p.small", has_text="turned by").inner_text()
+        right(told.partition(" turned by ")[2].partition("°")[0], float(np.degrees(np.arccos(cosine))))
+        words = [i for i, row in enumerate(rows) if row[0][0] not in "<[" and any(map(str.isalnum, row[0]))]
+        words = list(range(len(rows))) if spot.name == "seer" or len(words) < 3 else words
+        was, now = (np.linalg.norm(x[words, None] - x[None, words], axis=-1) for x in (begin, end))
+        if spot.t in words:
+            own = words.index(spot.t)
+            near = min((i for i in range(len(words)) if i != own), key=lambda i: now[own, i] / was[own, i])
+            said = page.page.locator("main .headline").inner_text()
+            all_right(said.rpartition("”")[2], was[own, near], now[own, near])
+            one, other = np.unravel_index((was - now).argmax(), was.shape)
+            if "Of all pairs" in told:
+                all_right(told.rpartition("”")[2], was[one, other], now[one, other])
 
     eventually(partial(is_right, begin, end))
     page.button("from the block before", "main").click()

@@ -59,8 +59,8 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open) -> None:
     becomes(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], off), True)
 
     opened.follow(fragment(TEXT, view="steering"))
-    page.get_by_label("Towards texts").fill("one two\nthree")
-    page.get_by_label("Away from texts").fill("five\nfour four")
+    page.get_by_label("Push towards").fill("one two\nthree")
+    page.get_by_label("and away from").fill("five\nfour four")
     page.get_by_label("Added at").select_option(AT)
     opened.button("Find the direction").click()
     page.get_by_role("slider", name="Strength").fill("2")

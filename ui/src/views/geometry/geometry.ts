@@ -27,6 +27,14 @@ export function flights(from: Float32Array[], to: Float32Array[]): { flights: Fl
   return { flights: to.map((_, i) => ({ from: points[i]!, to: points[from.length + i]! })), explained };
 }
 
+export interface Approach { one: number; other: number; was: number; is: number }
+
+/** The pairs of some vectors, with their distances before and after. */
+export function approaches(from: Float32Array[], to: Float32Array[], among: readonly number[]): Approach[] {
+  const away = (all: Float32Array[], i: number, j: number): number => length(all[i]!.map((x, d) => x - all[j]![d]!));
+  return among.flatMap((one, i) => among.slice(i + 1).map((other) => ({ one, other, was: away(from, one, other), is: away(to, one, other) })));
+}
+
 /** y = sum a_j v_j: its two longest parts, what is left, and the whole, in one plane through the origin. */
 export interface Sum {
   /** The positions of the parts, the longest first: two, or one of a single key. */
