@@ -104,7 +104,7 @@ def find(opened: Opened, corrupt: str) -> Locator:
     if form.locator("button").is_enabled():
         form.locator("button").click()
         opened.quiet()
-    opened.page.locator("main .number").wait_for(state="attached")
+    opened.page.locator("main .number").wait_for()
     opened.page.locator("main .controls progress").wait_for(state="detached")
     return opened.page.locator("main ul[aria-label^='Connections'] button")
 
@@ -132,7 +132,7 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
         clean, corrupt = (read(served.model, text, TARGET).inputs for text in (SOURCE, other))
         circuits, _ = circuits_of(served.model, clean, [corrupt[0], clean[1]])
         top = circuits.edges().top(40)
-    numbers = (opened.page.locator("main .number").text_content() or "").split(": ")[-1].split()
+    numbers = opened.page.locator("main .number").inner_text().split(": ")[-1].split()
     right(numbers[0], circuits.ends[0])
     right(score_of(rows.first), top[0].score)
     before, slider = rows.count(), opened.page.get_by_role("slider", name="Connections kept")

@@ -1,7 +1,6 @@
 """Numbers of vectors, positions and the scale of scores against Python's, by the formulas of the papers."""
 
 import math
-import re
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.explorer.browser.conftest import spot_of
-from tests.explorer.browser.numbers import agrees, mismatches
+from tests.explorer.browser.numbers import mismatches
 from tests.explorer.browser.page import eventually
 from tests.explorer.browser.seeing import INPUTS, Seen, Spot, all_right, are, column, right
 from tests.explorer.browser.views import show
@@ -79,38 +78,6 @@ def test_states_as_points(spot: Spot) -> None:
     page.page.get_by_label("directions only").check()
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (before, end)]
     eventually(partial(is_right, *unit))
-
-
-def test_a_weighted_sum_as_a_parallelogram(spot: Spot) -> None:
-    """The two longest parts, the values that they are shares of, the rest and the sum; drawn as the table says."""
-    page = spot.seen.opened
-    show(page, "geometry")
-    weights, v = (array(spot.seen.trace[f"{spot.at}.{x}[h=0]"][0]) for x in ("weights", "v"))
-    parts = weights[spot.t][:, None] * v
-    longest = np.argsort(-np.linalg.norm(parts, axis=1))[:2]
-    total = parts.sum(0)
-    points, share = plane(np.stack([*parts[longest], total]), origin=True)
-    one, other, y = points
-    shares = weights[spot.t, longest]
-    expected = np.stack([one / shares[0], other / shares[1], one, other, y, y])
-
-    def is_right() -> None:
-        rows = page.rows("y = Σ aⱼ vⱼ")
-        for axis in (0, 1):
-            column(rows, expected[:, axis].tolist(), axis + 1)
-        for row, weight in zip(rows[2:4], shares, strict=True):
-            right(row[0], float(weight))
-        sentence = page.page.locator("main p.small", has_text="y(").inner_text().split("=")[1]
-        for term, weight in zip(sentence.split(" v("), shares, strict=False):
-            assert agrees(term.rpartition(" ")[2], float(weight)), sentence
-        left = 1 - shares.sum()
-        assert ("on the other values" in sentence) == (left > 0.005)
-        if left > 0.005:
-            right(re.findall(r"[\d.]+\s%", sentence)[-1], float(left))
-        note = page.page.locator("main section.card figcaption", has_text="of the variance").inner_text()
-        all_right(note.partition("view, ")[2], share)
-
-    eventually(is_right)
 
 
 # --- positions --------------------------------------------------------------------------------------------------
@@ -262,7 +229,7 @@ def test_the_scale_of_this_text(spot: Spot) -> None:
         most = page.page.locator("main p.lead").inner_text().rpartition("”")[2]
         all_right(most, scaled[unscaled.argmax()], unscaled.max())
         all_right(said.partition("scores ×")[2].replace("1/√dₖ", ""), factor, factor)
-        rows = page.rows("Without it")
+        rows = page.rows("Without the division")
         shown = np.sort(np.argsort(-both[1], kind="stable")[:4])
         for at, weights in ((-2, both[0]), (-1, both[1])):
             column(rows, weights[shown].tolist(), at)

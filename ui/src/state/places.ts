@@ -61,7 +61,7 @@ const ROWS = [
   { name: "lens", list: "whole", asks: "lens", reads: "position", answers: "one", chapter: "residuals", when: chooses },
   { name: "circuits", list: "whole", asks: "circuits", reads: "position", answers: true, chapter: "residuals" },
   { name: "examples", list: "whole", of: "head", answers: true, when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
-  { name: "geometry", list: "whole", of: "head", reads: "query", chapter: "encoder" },
+  { name: "geometry", list: "whole", of: "block", reads: "query", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head", reads: "pair", acts: ["scale"] },
   { name: "features", list: "whole", asks: "features", reads: "query", when: ({ features }) => Boolean(features?.length) },
   { name: "generation", list: "whole", asks: "generate", answers: true, chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },

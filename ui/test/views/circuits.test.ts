@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Edge, ModelConfig, StackConfig } from "../../src/core/protocol";
-import { fedBy, layout, onAPath, partOf } from "../../src/views/circuits/circuits";
+import { fedBy, layout, onAPath, partOf, road } from "../../src/views/circuits/circuits";
 
 const stack = (n_kv_heads: number | null): StackConfig => ({ n_layers: 2, n_heads: 4, n_kv_heads, d_model: 8 }) as unknown as StackConfig;
 const BOTH = { encoder: stack(null), decoder: stack(null), head: { kind: "language" } } as ModelConfig;
@@ -35,6 +35,9 @@ describe("pruning", () => {
     ];
     expect(onAPath([...way, ...lost], BOTH)).toEqual(way);
     expect(onAPath(way.slice(0, 2), BOTH)).toEqual([]);
+    const weak = [edge("encoder.embed.positions", "encoder.blocks.0.attn.k[h=1]"), edge("decoder.blocks.1.ffn.out", "head.logits")].map((one) => ({ ...one, score: -0.5 }));
+    expect(road([...weak, ...way], BOTH)).toEqual(way);
+    expect(road(lost.slice(0, 1), BOTH)).toEqual([]);
   });
 
   it("follows features: each is read and writes, those of an attention are fed by all of it", () => {

@@ -1,6 +1,6 @@
-import { describe, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { floats } from "../../src/core/tensor";
-import { flights, rowsOf, weightedSum, window } from "../../src/views/geometry/geometry";
+import { approaches, flights, rowsOf, window } from "../../src/views/geometry/geometry";
 
 const away = ([a, b]: [number, number], [x, y]: [number, number]): number => Math.hypot(a - x, b - y);
 
@@ -24,27 +24,8 @@ it("keeps distances of what lies in a plane", () => {
   expect(away(found.flights[0]!.to, found.flights[1]!.to)).toBeCloseTo(Math.sqrt(13), 4);
 });
 
-describe("weightedSum", () => {
-  const values = [Float32Array.of(1, 0, 0), Float32Array.of(0, 4, 0), Float32Array.of(3, 3, 0)], weights = [0.5, 0.3, 0.2];
-  const y = [1.1, 1.8, 0];
-  const sum = weightedSum(weights, values, y);
-
-  it("takes the two longest parts, not the two largest shares", () => {
-    expect(sum.keys).toEqual([1, 2]);
-    expect(sum.shares).toEqual([0.3, 0.2]);
-  });
-  it("adds up: parts and rest make the whole", () => {
-    const reached = sum.parts.reduce(([a, b], [x, z]) => [a + x, b + z], sum.rest);
-    expect(away(reached, sum.total)).toBeLessThan(1e-6);
-    expect(Math.hypot(...sum.total)).toBeCloseTo(Math.hypot(...y), 4);
-  });
-  it("draws a value along its part", () => {
-    expect(Math.hypot(...sum.values[0]!)).toBeCloseTo(4, 4);
-    expect(sum.values[0]![0] * 0.3).toBeCloseTo(sum.parts[0]![0], 6);
-  });
-  it("stands a single key", () => {
-    const one = weightedSum([1], [Float32Array.of(2, 1)], [2, 1]);
-    expect(one.keys).toEqual([0]);
-    expect(Math.hypot(...one.rest)).toBeLessThan(1e-6);
-  });
+it("tells how far apart the vectors of each pair are, before and after", () => {
+  const from = [Float32Array.of(0, 0), Float32Array.of(3, 4), Float32Array.of(9, 9)], to = [Float32Array.of(1, 0), Float32Array.of(1, 2), Float32Array.of(9, 9)];
+  expect(approaches(from, to, [0, 1])).toEqual([{ one: 0, other: 1, was: 5, is: 2 }]);
+  expect(approaches(from, to, [0, 1, 2])).toHaveLength(3);
 });

@@ -1,7 +1,7 @@
 /** Vectors as points and arrows of a plane. */
 
 import type { Tensor } from "../../core/host";
-import { plane, type Plane } from "../../core/plane";
+import { plane } from "../../core/plane";
 import { row } from "../../core/tensor";
 import { length } from "../../core/vectors";
 
@@ -33,30 +33,4 @@ export interface Approach { one: number; other: number; was: number; is: number 
 export function approaches(from: Float32Array[], to: Float32Array[], among: readonly number[]): Approach[] {
   const away = (all: Float32Array[], i: number, j: number): number => length(all[i]!.map((x, d) => x - all[j]![d]!));
   return among.flatMap((one, i) => among.slice(i + 1).map((other) => ({ one, other, was: away(from, one, other), is: away(to, one, other) })));
-}
-
-/** y = sum a_j v_j: its two longest parts, what is left, and the whole, in one plane through the origin. */
-export interface Sum {
-  /** The positions of the parts, the longest first: two, or one of a single key. */
-  keys: number[];
-  shares: number[];
-  values: [number, number][];
-  parts: [number, number][];
-  rest: [number, number];
-  total: [number, number];
-  explained: number;
-}
-
-export function weightedSum(weights: ArrayLike<number>, values: Float32Array[], y: ArrayLike<number>): Sum {
-  const sizes = values.map((v, j) => length(v) * Math.abs(weights[j]!));
-  const order = sizes.map((_, j) => j).sort((i, j) => sizes[j]! - sizes[i]!);
-  const keys = order.slice(0, 2), shares = keys.map((j) => weights[j]!);
-  const parts = keys.map((j, i) => values[j]!.map((x) => x * shares[i]!));
-  const found: Plane = plane([...parts, y], true);
-  const at = found.points.slice(0, keys.length), total = found.points[keys.length]!;
-  const reached = at.reduce<[number, number]>(([a, b], [x, z]) => [a + x, b + z], [0, 0]);
-  return {
-    keys, shares, parts: at, total, explained: found.explained, rest: [total[0] - reached[0], total[1] - reached[1]],
-    values: at.map(([x, z], i): [number, number] => (shares[i]! !== 0 ? [x / shares[i]!, z / shares[i]!] : [0, 0])),
-  };
 }
