@@ -32,13 +32,14 @@ class Recurrent(nn.Module):
 
 
 class Translator(nn.Module):
-    """An LSTM reads the source, another writes one symbol from its last state   (Sutskever et al. 2014)
+    """An LSTM reads the source, another writes from its last state, the fixed vector   (Sutskever et al. 2014)
 
     With `attention`, the writer also reads sum_s w_s h_s, w = softmax(v . tanh(W q + U h_s)): additive attention to
-    all states of the source   (Bahdanau et al. 2015, A.1.2).
+    all states of the source   (Bahdanau et al. 2015, A.1.2). It writes one symbol, or with `whole` one for each of the
+    source, and does not read what it wrote.
     """
 
-    def __init__(self, n_symbols: int, width: int, *, attention: bool) -> None:
+    def __init__(self, n_symbols: int, width: int, *, attention: bool, whole: bool = False) -> None:
         super().__init__()
         self.embed = nn.Embedding(n_symbols, width)
         self.reader = nn.LSTM(width, width, batch_first=True)
@@ -46,15 +47,17 @@ class Translator(nn.Module):
         self.writer = nn.LSTM(width, width, batch_first=True)
         self.attention = AdditiveAttention(width) if attention else None
         self.output = nn.Linear(width * (1 + attention), n_symbols)
+        self.whole = whole
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
-        """b t -> b v, or the summed loss."""
+        """b t -> b v, or b t v with `whole`, or the summed loss."""
         states, summary = self.reader(self.embed(tokens))
-        written, _ = self.writer(self.start.expand(len(tokens), 1, -1), summary)
-        written = written[:, 0]
+        n = tokens.shape[1] if self.whole else 1
+        written, _ = self.writer(self.start.expand(len(tokens), n, -1), summary)
         if self.attention is not None:
-            written = torch.cat([written, self.attention(written, states)], 1)
-        return scored(self.output(written), labels)
+            written = torch.cat([written, self.attention(written, states)], -1)
+        logits = self.output(written)
+        return scored(logits if labels is None and self.whole else logits.flatten(0, 1), labels)
 
 
 class AdditiveAttention(nn.Module):
@@ -66,6 +69,6 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Linear(width, 1, bias=False)
 
     def forward(self, query: Tensor, states: Tensor) -> Tensor:
-        """b d, b t d -> b d"""
-        scores = self.score((self.query(query)[:, None] + self.key(states)).tanh())
-        return (scores.softmax(1) * states).sum(1)
+        """b n d, b t d -> b n d"""
+        scores = self.score((self.query(query)[:, :, None] + self.key(states)[:, None]).tanh())[..., 0]
+        return scores.softmax(-1) @ states

@@ -57,11 +57,20 @@ def drawn(random: Random) -> Parts:
     def ranks(*_: Any) -> float:
         return random.uniform(-1, 1)
 
+    def judged(*_: Any) -> dict[str, float]:
+        shares = {name: share() for name in ("preferred", "of the language", "distance")}
+        return shares | {"loss": loss().item()}
+
     return {
         **dict.fromkeys(("accuracy", "readable", "mean_over_classes"), share),
         "final": lambda _: random.choice((loss().item(), 1.0)) * 1.3863,
         "mean_loss": loss,
         "learn": learn,
+        "train": lambda *_: ([9.0] * random.choice((1, 20)) + [0.1] * 9, 10 ** random.uniform(-2, 2)),
+        "prefer": lambda *_: None,
+        "judge": judged,
+        **dict.fromkeys(("walk", "shortest"), lambda *_, **__: random.uniform(1, 13)),
+        "miss": lambda *_: 10 ** random.uniform(-6, 0),
         "predicted": table,
         "known": known,
         "rank_correlation": ranks,
@@ -244,6 +253,8 @@ WORLDS: dict[str, tuple[World, ...]] = {
     ),
     "causal-mask": (exchanged("decoder", "encoder"), changed("Chain", followers=16)),
     "compression": (lambda _: {"rounded_to": lambda *_: None},),
+    "ffn-ratio": (lambda m: {"WIDTHS": dict.fromkeys(m["WIDTHS"], dict.fromkeys((1, 2, 4, 8), 32))},),
+    "head-count": (changed("decoder", d_head=8),),
     "heads": (changed("decoder", d_head=8),),
     "induction": (lambda _: {"without": answers},),
     "linear-attention": (

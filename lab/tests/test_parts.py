@@ -33,10 +33,10 @@ def test_loss_is_that_of_the_logits(attention: bool):
 
 
 def test_additive_attention_is_its_formula():
-    attention, query, states = AdditiveAttention(4), torch.randn(1, 4), torch.randn(1, 3, 4)
+    attention, query, states = AdditiveAttention(4), torch.randn(1, 1, 4), torch.randn(1, 3, 4)
     w, u, v = attention.query.weight, attention.key, attention.score.weight[0]
-    scores = torch.stack([v @ (w @ query[0] + u(state)).tanh() for state in states[0]])
-    torch.testing.assert_close(attention(query, states)[0], scores.softmax(0) @ states[0])
+    scores = torch.stack([v @ (w @ query[0, 0] + u(state)).tanh() for state in states[0]])
+    torch.testing.assert_close(attention(query, states)[0, 0], scores.softmax(0) @ states[0])
 
 
 # --- classifiers -----------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def ready(folder: Path, names: Sequence[str] = ()) -> Path:
 
 def named(page: str) -> list[str]:
     """The models that a page reads."""
-    return [name for name in LESSONS if re.search(rf'"{name}(?:\.png)?"', page)]
+    return [name for name in LESSONS if re.search(rf"['\"]{name}(?:\.png)?['\"]", page)]
 
 
 # --- what they learn from -----------------------------------------------------------------------------------------
