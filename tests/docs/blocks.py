@@ -12,7 +12,10 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 CHAPTERS = sorted((ROOT / "lab" / "clearhead_lab" / "course" / "pages").glob("*.md"))
 HISTORY = ROOT / "docs" / "log"
 """What was said and done once: it is not mended when the commands change."""
-GUIDES = [path for path in DOCUMENTS if path.parent != HISTORY and path.name != "CONTRIBUTING.md"]
+TUTORIALS = [path for path in DOCUMENTS if path.parent.name == "tutorials" and path.name != "index.md"]
+"""Pages that run as they are, and print what they show."""
+ELSEWHERE = {"CONTRIBUTING.md", *(path.name for path in TUTORIALS)}
+GUIDES = [path for path in DOCUMENTS if path.parent != HISTORY and path.name not in ELSEWHERE]
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.MULTILINE | re.DOTALL
 )

@@ -1,12 +1,14 @@
 """No relative link of a document leads nowhere: its file is there, and its anchor is a heading or a mark in it."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.docs.blocks import DOCUMENTS, FENCE, name
 
 LINK = re.compile(r"(?<!\\)\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)|(?:href|src)=\"([^\"]+)\"")
@@ -43,3 +45,11 @@ def test_a_dead_link_is_found(tmp_path):
     (tmp_path / "b.md").write_text("# One, two: `three` it\n", encoding="utf-8")
     page.write_text("[a](b.md#one-two-three-it) [b](b.md#four) [c](c.md) [d](#e) `[x](y.md)`\n", encoding="utf-8")
     assert [*dead(page)] == ["b.md#four", "c.md", "#e"]
+
+
+def test_the_pages_that_answer_questions_are_there():
+    questions = tomllib.loads((ROOT / "tests" / "docs" / "questions.toml").read_text(encoding="utf-8"))
+    assert len(questions) == 30
+    assert [
+        page for pages in questions.values() for page in pages if not (ROOT / "docs" / f"{page}.md").is_file()
+    ] == []

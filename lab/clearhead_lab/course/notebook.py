@@ -16,6 +16,8 @@ from pathlib import Path
 from clearhead_lab.course.models import ready
 
 os.chdir(ready(Path("course-models"), {names}))"""
+FILE = re.compile(r"# ([\w.-]+\.\w+)\n")
+"""The first line of a block that a reader of a tutorial writes to a file of this name."""
 PAGE = re.compile(r"(\]\((?!\w+:)[^)#\s]+)\.md\b")
 
 
@@ -28,7 +30,7 @@ def notebook(name: str, text: str) -> str:
         if part.language == "output":
             made[-1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": _lines(part.text)}]
         else:
-            made += (_cell("code" if part.language == "python" else "markdown", one) for one in _source(part, name))
+            made += (_cell("code" if _is_code(part) else "markdown", one) for one in _source(part, name))
     for n, cell in enumerate(made, 1):
         cell["id"] = f"{name}-{n}"
         if "outputs" in cell:
@@ -39,12 +41,25 @@ def notebook(name: str, text: str) -> str:
     )
 
 
+def _is_code(part: Part) -> bool:
+    return part.language in ("python", "sh") or bool(part.language and FILE.match(part.text))
+
+
+def _shell(line: str) -> str:
+    """A command line in a cell. IPython starts one that ends with & in its own way."""
+    return f"get_ipython().system_raw({line!r})" if line.endswith("&") else f"!{line}"
+
+
 def _source(part: Part, name: str) -> Iterator[str]:
     """What stands in the cell of a part. Nothing stands there for a claim, a verdict and an excuse."""
     if part.language in FIGURES:
         figure = tomllib.loads(part.text)
         said = [figure["move"]] if "move" in figure else [step["say"] for step in figure["step"]]
         yield "\n".join([f"[**{figure['title']}**]({name}.html)\n", *(f"- {_prose(one)}" for one in said)])
+    elif part.language and (file := FILE.match(part.text)):
+        yield f"%%writefile {file[1]}\n{part.text}"
+    elif part.language == "sh":
+        yield "\n".join(map(_shell, part.text.splitlines()))
     elif part.language in ("formula", "bash"):
         yield f"```{part.language.replace('formula', 'python')}\n{part.text}```"
     elif part.language == "python":

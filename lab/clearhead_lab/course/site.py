@@ -66,10 +66,7 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
         text += _errata() if one.name == "errata" else ""
         if one.name in around.CHAPTERS:
             write(folder / "course" / f"{one.name}.ipynb", notebook(one.name, source(one.name)))
-            head, line, rest = text.partition("\n")
-            text = (
-                f"{head}{line}\n[This chapter as a notebook]({one.name}.ipynb){{ download={one.name}.ipynb }}\n{rest}"
-            )
+            text = _offered(one.name, text)
         write(
             folder / at,
             glossary.linked(text, known, "guides/glossary.md" if one.name == "index" else "../guides/glossary.md"),
@@ -85,11 +82,21 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
             to = folder / "guides" / file.relative_to(GUIDES)
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, to)
+    for page in {*(folder / "guides" / "tutorials").glob("*.md")} - {folder / "guides" / "tutorials" / "index.md"}:
+        text = page.read_text(encoding="utf-8")
+        write(page.with_suffix(".ipynb"), notebook(page.stem, text))
+        write(page, _offered(page.stem, text))
     write(folder / "guides" / "glossary.md", glossary.anchored(glossary.SOURCE.read_text(encoding="utf-8")))
     for part, text in reference.pages():
         write(folder / "reference" / f"{part}.md", text)
     shutil.copytree(HERE / "assets", folder / "assets")
     beside.write_shared(folder / "assets")
+
+
+def _offered(name: str, text: str) -> str:
+    """The page with a link to its notebook below its title."""
+    head, _, rest = text.partition("\n")
+    return f"{head}\n\n[This page as a notebook]({name}.ipynb){{ download={name}.ipynb }}\n{rest}"
 
 
 def write(path: Path, text: str) -> None:
