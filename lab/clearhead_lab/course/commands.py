@@ -51,8 +51,8 @@ def programs(line: str) -> Iterator[tuple[str, list[str]]]:
         elif "-m" in one[1:-1]:
             at = one.index("-m")
             yield one[at + 1], one[at + 2 :]
-        elif Path(one[0]).name.startswith("python"):
-            raise ValueError(f"{shlex.join(one)}: expected python -m MODULE")
+        elif Path(one[0]).name.startswith("python") and not one[-1].endswith(".py"):
+            raise ValueError(f"{shlex.join(one)}: expected python -m MODULE or python FILE.py")
 
 
 def complaint(line: str, *, whole: bool = True) -> str | None:
