@@ -121,6 +121,15 @@ def test_a_drawing_steps_by_arrow_keys_and_clicks(built: Path, opened: ChromiumP
     assert steps.nth(4).evaluate("one => one === document.activeElement")
 
 
+def test_a_button_copies_the_code_of_a_block(built: Path, opened: ChromiumPage):
+    page = opened.open(at(built, "attention"))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    assert page.locator(".output button.copy").count() == 0
+    page.get_by_role("button", name="copy").first.click()
+    page.get_by_role("button", name="copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("import clearhead\n\nmodel = ")
+
+
 @pytest.mark.parametrize("name", names())
 def test_slides_turn_by_arrow_keys_and_none_runs_over(built: Path, opened: ChromiumPage, name: str):
     page = opened.open(at(built, name))
