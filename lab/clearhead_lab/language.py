@@ -62,5 +62,5 @@ def looks(model: Model, sentence: Words) -> Callable[[int, int], Tensor]:
 def estimate(values: Sequence[float] | Tensor) -> dict[str, float]:
     """The mean, and the interval of the means of 95% of the samples that are drawn from the values."""
     found = np.array([float(value) for value in values])
-    low, high = interval(resampled(found, np.zeros(len(found))))
+    low, high = interval(resampled(found, np.zeros(len(found), dtype=np.int64)))
     return {"mean": float(found.mean()), "low": low, "high": high}

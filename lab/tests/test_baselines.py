@@ -8,6 +8,7 @@ from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
 from clearhead_lab.classifiers import readable
 from clearhead_lab.experiments import add_or_join, ffn_memory, linear_attention, mixture_of_experts, norm_training
+from clearhead_lab.language import next_words, storyteller
 from clearhead_lab.learning import IGNORED, decoder, encoder, learn, stack
 from clearhead_lab.replacements import (
     BatchNorm,
@@ -146,3 +147,18 @@ def test_facts_without_no_unit_are_as_they_were():
     kept = ffn_memory.known(network, pairs, labels, torch.zeros(2, 0, dtype=torch.long))
     assert kept.shape == (2, len(pairs))
     assert (kept == answers).all()
+
+
+@pytest.mark.usefixtures("data_folder")
+def test_a_word_of_several_pieces_has_the_probability_of_all():
+    model = storyteller()
+    whole, parts = (model.tokenizer.encode(word) for word in ("man", "manking"))
+    said = next_words(model, ["the", "you saw the"], ["man", "manking"])
+    assert (len(whole), len(parts)) == (1, 2)
+    for text, (one, both) in zip(["the", "you saw the"], said.tolist(), strict=True):
+        rest = torch.tensor([[*model.inputs(text)[0].ids[0].tolist(), *parts]])
+        with torch.no_grad():
+            found = model.network(rest)[0].log_softmax(-1)
+        n = rest.shape[1]
+        assert one == pytest.approx(found[n - 3, whole[0]].item(), abs=1e-5)
+        assert both == pytest.approx((found[n - 3, parts[0]] + found[n - 2, parts[1]]).item(), abs=1e-5)

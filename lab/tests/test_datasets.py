@@ -6,7 +6,7 @@ import pytest
 
 from clearhead.cli import main
 from clearhead.errors import UserError
-from clearhead_lab.datasets import FIRST, UNKNOWN, VARIABLE, Reviews, Uses, Words, data_in, datasets
+from clearhead_lab.datasets import FIRST, UNKNOWN, VARIABLE, Reviews, Uses, Words, data_in, datasets, read_dependencies
 from clearhead_lab.experiment import Experiment, Plot, Row
 from clearhead_lab.experiments import experiments
 from clearhead_lab.running import check_needs
@@ -90,3 +90,12 @@ def test_words_of_reviews():
     assert tokens.valid is not None
     assert tokens.valid.sum(1).tolist() == [len(reviews.texts[0].split()) + 1, 2]
     assert reviews.labels.tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_malformed_treebank(tmp_path):
+    source = datasets()["ud-english"]
+    (tmp_path / source.folder).mkdir()
+    for name in source.files:
+        (tmp_path / source.folder / name).write_text("# 1\n1\tI\t_\tPRON\n", encoding="utf-8")
+    with data_in(tmp_path), pytest.raises(UserError, match=r"test.conllu:2: expected the 10 columns of CoNLL-U, got"):
+        read_dependencies("test")

@@ -62,4 +62,4 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     found = torch.stack(heads)
     for k, name in enumerate(("a head of the encoder", "a head of the encoder, turned")):
         others = [torch.cat([found[:i, k], found[i + 1 :, k]]).mean(0).argmax() for i in range(len(found))]
-        yield Row({"reads": name}, estimate([found[i, k, one] for i, one in enumerate(others)]))
+        yield Row({"reads": name}, estimate([found[i, k, one].item() for i, one in enumerate(others)]))

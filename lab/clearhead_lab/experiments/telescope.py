@@ -11,7 +11,7 @@ from clearhead_lab.datasets import Word, datasets, read_dependencies
 from clearhead_lab.experiment import Row
 from clearhead_lab.language import estimate, looks
 
-SENTENCE = "The man saw the astronomer with a telescope .".split()
+SENTENCE: list[str] = [*"The man saw the astronomer with a telescope .".split()]
 Phrase = tuple[list[str], tuple[int, int, int, int], int]
 """The words, the places of verb, object, preposition and its noun, and 1 if the phrase belongs to the verb."""
 
