@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHELLS = ("bash", "sh", "")
 """Languages of blocks that may hold command lines; a block without a language holds them where it begins with one."""
 BEGINS = re.compile(r"\s*(?:\$ )?(?:\S*/)?(?:clearhead|python3?|torchrun|srun torchrun)\b")
-BETWEEN = {"&&", "||", "|", ";"}
+BETWEEN = {"&&", "||", "|", ";", "&"}
 
 
 def lines(shell: str) -> Iterator[tuple[int, str]]:
