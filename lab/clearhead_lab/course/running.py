@@ -152,7 +152,7 @@ class Runner:
 
     def equate(self) -> None:
         """Evaluates the formulas whose names are all there by now."""
-        waiting, self.waiting = self.waiting, []
+        waiting, self.waiting = self.waiting, list[Part]()
         for part in waiting:
             sides: Values = {}
             for i, line in enumerate(filter(str.strip, part.text.splitlines())):
