@@ -7,7 +7,14 @@ from clearhead import config as c
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
 from clearhead_lab.classifiers import readable
-from clearhead_lab.experiments import add_or_join, ffn_memory, linear_attention, mixture_of_experts, norm_training
+from clearhead_lab.experiments import (
+    add_or_join,
+    ffn_memory,
+    linear_attention,
+    mixture_of_experts,
+    norm_training,
+    state_spaces,
+)
 from clearhead_lab.language import next_words, storyteller
 from clearhead_lab.learning import IGNORED, decoder, encoder, learn, stack
 from clearhead_lab.replacements import (
@@ -27,6 +34,23 @@ def test_linear_attention_is_a_weighted_mean_of_the_values():
     likeness = (torch.nn.functional.elu(q) + 1) @ (torch.nn.functional.elu(k) + 1).mT
     expected = likeness / likeness.sum(-1, keepdim=True) @ v
     torch.testing.assert_close(attend_linearly(q, k, v, AttentionBias(), 1), expected)
+
+
+@pytest.mark.parametrize("kind", [state_spaces.LINEAR, state_spaces.FIXED, state_spaces.CHOSEN])
+def test_pairs_give_what_a_state_of_one_size_gives(kind: str):
+    network = state_spaces.build(kind, 9)
+    attention, x = network.get_submodule("decoder.blocks.0.attn"), torch.randn(1, 6, state_spaces.WIDTH)
+    q, k, v = (one(x)[0].unflatten(-1, (2, -1)) for one in (attention.q, attention.k, attention.v))
+    decay = attention.decay(x if kind == state_spaces.CHOSEN else torch.zeros_like(x))[0].sigmoid()
+    state, total, out = torch.zeros(2, 16, 16), torch.zeros(2, 16), []
+    for t in range(6):
+        keep = torch.ones(2) if kind == state_spaces.LINEAR else decay[t]
+        key, query = torch.nn.functional.elu(k[t]) + 1, torch.nn.functional.elu(q[t]) + 1
+        state = keep[:, None, None] * state + key[:, :, None] * v[t][:, None]
+        total = keep[:, None] * total + key
+        out.append((query[:, None] @ state)[:, 0] / (query * total).sum(-1, keepdim=True))
+    expected = attention.out(torch.stack(out).flatten(1))
+    torch.testing.assert_close(attention(x, None)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_network_with_linear_attention_finds_no_softmax():
