@@ -289,7 +289,7 @@ class Overview:
                     # The ends first, then the middle, the quarters, …: what is measured shows the whole roughly.
                     level = len(several) if i in (0, len(several) - 1) else i & -i
                     strengths.append(float(self._strength[name][lane[0]]) * level**3)
-        measured = self._measure(sets, rank=lambda: strengths)[0].mean(1)
+        measured = self._measure(sets, rank=strengths.copy)[0].mean(1)
         for (name, i, j), moved in zip(cells, measured.tolist(), strict=True):
             found[name][i, j] = moved
         return found

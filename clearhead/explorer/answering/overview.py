@@ -103,7 +103,7 @@ def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[
             about = [{"at": x.at, "weight": x.weight, "moved": x.moved, "p": _number(x.p)} for x in seen.curves]
             return {"curves": about}, {}
         case _:
-            return {"stacks": seen.lanes_of}, {**(seen.lanes if part == "lanes" else seen.ffn)}
+            return {"stacks": seen.lanes_of}, seen.lanes if part == "lanes" else seen.ffn
 
 
 def _decided(seen: Overview, found: Pass) -> DecidedHead:

@@ -27,9 +27,7 @@ export class Overview {
   readonly kind: "word" | "class" | "vector";
   readonly #stacks: StackName[];
   readonly #last: StackName;
-  readonly #isVector: boolean;
-  readonly #isByPosition: boolean;
-  readonly #isPicture: boolean;
+  readonly #isVector: boolean; readonly #isByPosition: boolean; readonly #isPicture: boolean;
   readonly #path: string;
   readonly #asked: number | null;
   #heads: Heads | null = null;
