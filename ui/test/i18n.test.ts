@@ -69,7 +69,7 @@ const followers: Record<string, string> = {
   "set.found.": "patch ablate nodes",
   "set.of.": "own ioi greater_than pronouns agreement template",
   "set.type.": "own template",
-  "gap.": "difference features",
+  "gap.": "difference features image training vector",
   "position.": positions,
   "positions.": positions,
   "residual.head.": "part stream adds ratio cosine after switch",

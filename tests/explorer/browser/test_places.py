@@ -43,7 +43,7 @@ def test_the_output(spot: Spot) -> None:
 
 
 def test_a_norm(spot: Spot) -> None:
-    """How long every vector is before and after; mean and spread, and one number; x + f(x)."""
+    """How long every vector is before and after; x + f(x)."""
     page = spot.seen.opened
     show(page, "norm")
     post = spot.model.config.output.norm_place == "post"
@@ -58,46 +58,43 @@ def test_a_norm(spot: Spot) -> None:
     close = float(torch.cosine_similarity(before, branch, dim=0))
 
     def is_right() -> None:
-        card = page.page.locator("main section.card", has=page.page.locator(".histogram")).first
-        shown_mean, shown_spread, component = card.locator("dd").all_inner_texts()
-        all_right(shown_mean, mean, after.mean())
-        all_right(shown_spread, spread, after.std(correction=0))
-        right(component.rpartition("= ")[2], after[0])
         long = {row[0]: row[1:] for row in page.rows("Norm: how long")}
         rows = [cells for name, cells in long.items() if agrees(cells[0], float(x.norm()))]
         assert any(agrees(cells[-1], float(after.norm())) for cells in rows), (long, x.norm(), after.norm())
-        said = page.page.locator("main p.small", has_text="cosine").first.inner_text()
+        said = page.page.locator("main p", has_text="cosine").first.inner_text()
         all_right(said.partition(").")[0], branch.norm() / before.norm(), math.degrees(math.acos(close)), close)
 
     eventually(is_right)
 
 
 def test_the_feed_forward(spot: Spot) -> None:
-    """The most active units, before and after the activation, and the words that they write."""
+    """The most active units at every token, how many are on, and the words that one writes towards."""
     page = spot.seen.opened
     show(page, "ffn")
     pre, post = spot.of("ffn.pre"), spot.of("ffn.post")
     network = spot.model.network
     down = network.get_parameter(f"{spot.block}.ffn.down.weight").detach()
-    reads = spot.name != "seer"  # It reads no tokens.
+    all_post = spot.seen.trace[f"{spot.block}.ffn.post"][0]
 
     def is_right() -> None:
-        rows = page.rows("Units that fire most")
+        rows = page.rows("What the strongest units answer to")
         units = [int(row[0].split()[-1]) for row in rows]
         assert {abs(float(post[unit])) for unit in units} == {*post.abs().topk(len(units)).values.tolist()}
-        for unit, (_, _, value, *words) in zip(units, rows, strict=True):
-            right(value, post[unit])
-            if reads and post[unit]:
-                near = neighbours(token_table(network, spot.stack), down[:, unit] * float(post[unit].sign()), k=4).ids
-                assert words[0].split(", ") == [
-                    one.removeprefix("▁") for one in spot.model.tokenizer.tokens(near.tolist())
-                ]
-        for unit, first, second in page.rows("before", "main figure:has(circle), main figure:has(path)"):
-            right(first, pre[int(unit)])
-            right(second, post[int(unit)])
-        fires = page.page.locator("main p.headline").inner_text().partition("fires most at: ")[2]
-        own = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, units[0]]
-        right(fires.split(", ")[0].rpartition(" ")[2], own[own.abs().argmax()])
+        for unit, (_, *cells) in zip(units, rows, strict=True):
+            first = max(0, min(len(all_post) - 10, spot.t - 5))
+            for shown, value in zip(cells, all_post[first : first + 10, unit], strict=True):
+                assert agrees(shown, float(value)) if shown else abs(value) < 0.05, (unit, shown, value)
+        told = page.page.locator("main p.small", has_text="writes towards").all_inner_texts()
+        if told:
+            near = neighbours(token_table(network, spot.stack), down[:, units[0]] * float(post[units[0]].sign()), k=4)
+            words = [one.removeprefix("▁") for one in spot.model.tokenizer.tokens(near.ids.tolist())]
+            assert ", ".join(words) in told[0]
+            right(told[0].rpartition(" ")[2].rstrip(")."), float(near.cosines[0]))
+        counted = page.page.locator("main p.headline").inner_text().rpartition(" of ")[0].rpartition(" ")[2]
+        assert int(counted) == int((pre > 0).sum())
+        fires = page.page.locator("main p.headline").inner_text().partition(" most to ")[2]
+        own = all_post[:, units[0]]
+        right(fires.partition("(")[2].partition(")")[0], own[own.abs().argmax()])
 
     eventually(is_right)
 

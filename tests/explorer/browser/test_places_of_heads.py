@@ -30,7 +30,7 @@ CARDS = """async (cards) => {
     card.focus();
     await new Promise((done) => setTimeout(done));
     const facts = [...document.querySelectorAll(".facts dd")].map((one) => one.textContent);
-    shown.push([card.dataset.head, card.closest("li").querySelector("small").textContent, card.title, facts]);
+    shown.push([card.dataset.head, card.closest("li").querySelector("small")?.textContent ?? "", card.title, facts]);
   }
   return shown;
 }"""
@@ -59,7 +59,7 @@ def test_all_heads(spot: Spot) -> None:
                 right(small, effects[head])
                 assert title.endswith(f", effect {small} nats"), title
             else:
-                assert effects[head] < 0.0006, "what is hardly missed has no number"
+                assert effects[head] < 0.021 * max(effects.values()), "what is hardly missed has no number"
             facts = statistics[head]
             all_right(entropy, facts.entropy, facts.relative_entropy)
             for text, name in ((first, "first"), (previous, "previous"), (same, "same"), (after, "next")):

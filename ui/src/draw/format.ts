@@ -8,7 +8,7 @@ function signed(x: number, digits: string): string {
 
 /** A number in running text: "−0.53", "4.3e-5" where the digits would show nothing of it. */
 export function num(x: number, digits = 2): string {
-  if (Number.isNaN(x)) return "–";
+  if (!(Math.abs(x) >= 0)) return "–";
   const size = Math.abs(x);
   if (size === Infinity) return x < 0 ? `${minus}∞` : "∞";
   const tiny = size > 0 && size < 0.5 * 10 ** -digits;

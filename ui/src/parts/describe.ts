@@ -3,7 +3,7 @@
 import type { About, Plan } from "../core/protocol";
 import { percent } from "../draw/format";
 import { integer, t } from "../i18n/index.svelte";
-import type { Page, Part } from "../state/page";
+import type { Page } from "../state/page";
 
 /** The last part of a path. */
 export function modelName(name: string): string {
@@ -29,12 +29,6 @@ export function describeModel(about: About): string {
   if (about.dtype !== "float32") parts.push(t(about.dtype.startsWith("int") ? "model.rounded" : "model.dtype", { name: about.dtype }));
   if (about.step !== null) parts.push(t("model.step", { n: integer(about.step) }));
   return parts.join(" · ");
-}
-
-/** Causal self-attention is called “masked”, as in the paper's figure. */
-export function partName(plan: Plan, stack: "encoder" | "decoder", part: Part): string {
-  if (part === "cross") return t("part.cross");
-  return t(plan.masks[`${stack}.attn`]?.causal ? "part.masked" : "part.self");
 }
 
 /** "Decoder, block 1, cross-attention, head 0": as much of it as is given; in a model of one stack without its name. */

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Op, Plan } from "../../src/core/protocol";
 import type { Run } from "../../src/state/run";
 import { active, column, feedForwardOf, strongest } from "../../src/views/ffn/feedforward";
-import { carriers, grouped, headsOf, pooledPixels } from "../../src/views/heads/heads";
+import { grouped, headsOf, pooledPixels } from "../../src/views/heads/heads";
 import { cosine, lengths } from "../../src/core/vectors";
 import { joinsOf, normsAround } from "../../src/views/norm/joins";
 import { measured } from "../../src/views/residual/stops";
@@ -50,7 +50,7 @@ describe("where a block adds to the stream", () => {
     expect(names(pre)).toEqual([[`${at}.attn_norm.out`], []]);
     expect(names(post)).toEqual([[], [`${at}.attn_norm.out`]]);
     expect(names(sandwich)).toEqual([[`${at}.attn_norm.out`, `${at}.attn_out_norm.out`], []]);
-    expect(normsAround(pre, joinsOf(pre, "decoder")[0]!).before[0]).toMatchObject({ of: `${at}.resid_pre`, eps: 1e-5, shift: `${at}.attn_norm.bias` });
+    expect(normsAround(pre, joinsOf(pre, "decoder")[0]!).before[0]).toMatchObject({ of: `${at}.resid_pre`, rstd: `${at}.attn_norm.rstd` });
   });
 });
 
@@ -110,12 +110,6 @@ describe("heads", () => {
     expect(grouped(heads, "place", effects, kinds).map((group) => group.heads.length)).toEqual([2, 2]);
     expect(grouped(heads, "effect", effects, kinds)[0]?.heads.map((head) => effects.get(head.z))).toEqual([3, 2, 1, 0]);
     expect(grouped(heads, "kind", effects, kinds).map((group) => [group.key, group.heads.length])).toEqual([["first", 1], ["other", 3]]);
-  });
-
-  it("that matter are few or many", () => {
-    expect(carriers([0, 10, 0, 1])).toBe(1);
-    expect(carriers([1, 1, 1, 1])).toBe(4);
-    expect(carriers([])).toBe(0);
   });
 
   it("become small pictures in which a single bright cell survives", () => {

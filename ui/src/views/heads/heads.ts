@@ -52,14 +52,6 @@ export function grouped(
   return modules.map((key) => ({ key, heads: heads.filter((head) => head.module === key) }));
 }
 
-/** How many of the largest values together hold this share of the sum. */
-export function carriers(values: readonly number[], share = 0.9): number {
-  const order = [...values].sort((one, other) => other - one), total = order.reduce((sum, x) => sum + x, 0);
-  let held = 0, count = 0;
-  while (count < order.length && held < share * total) held += order[count++]!;
-  return count;
-}
-
 /** A picture of at most `most` rows and columns: each cell is the largest of the cells it covers. */
 export function pooledPixels({ pixels, max, rows, cols }: Pixels, most = 32): Pixels {
   if (rows <= most && cols <= most) return { pixels, max, rows, cols };

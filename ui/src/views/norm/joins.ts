@@ -17,16 +17,13 @@ export interface Join {
   after: string;
 }
 
-/** A norm: what it reads, its statistics and its parameters. */
+/** A norm: what it reads, and its statistics. */
 export interface Norm {
   of: string;
   out: string;
   /** null: no mean is subtracted (RMSNorm). */
   mean: string | null;
   rstd: string;
-  gain: string;
-  shift: string | null;
-  eps: number;
 }
 
 const BRANCH = /^(?:encoder|decoder)\.blocks\.(\d+)\.(attn|cross|ffn)(?:\.out|_out_norm\.out)$/;
@@ -56,12 +53,8 @@ export function normsOf(plan: Plan, start: string): Norm[] {
   const isOwn = ({ op, out }: Op): boolean => op === "norm" && out.startsWith(start) && lettersOf(out, 2) === "t d";
   return plan.ops.filter((op) => isOwn(op) && !/\.[qk]_norm\./.test(op.out))
     .map((op) => {
-      const inputs = op.inputs ?? [], rstd = inputs.at(-1) ?? "";
-      return {
-        of: inputs[0] ?? "", out: op.out, mean: inputs.length === 3 ? inputs[1]! : null, rstd,
-        gain: op.weights?.[0] ?? "", shift: op.weights?.[1] ?? null,
-        eps: plan.ops.find((one) => one.out === rstd)?.by?.eps ?? 0,
-      };
+      const inputs = op.inputs ?? [];
+      return { of: inputs[0] ?? "", out: op.out, mean: inputs.length === 3 ? inputs[1]! : null, rstd: inputs.at(-1) ?? "" };
     });
 }
 
