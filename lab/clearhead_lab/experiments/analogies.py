@@ -33,7 +33,7 @@ def text(quick: bool) -> Iterator[list[str]]:
     for name in ("tinyshakespeare", "tatoeba"):
         source = datasets()[name]
         for i, line in enumerate(read_lines(source.path(source.files[0]))):
-            if not quick or i < 3000:
+            if not quick or i < 20_000:
                 yield re.findall("[a-z]+(?:'[a-z]+)?", line.partition("\t")[0].lower())
 
 
