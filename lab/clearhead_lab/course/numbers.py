@@ -8,7 +8,7 @@ INLINE = re.compile(r"\{\{(?P<shown>[^={}]+?) = (?P<code>.+?)\}\}", re.DOTALL)
 NUMBER = re.compile(r"[-−]?[\d,]*\.?\d+(?:e[-+]?\d+)?%?")
 CODE = re.compile(r"`[^`\n]+`")
 NO_PROSE = re.compile(r"\{\{.*?\}\}|`[^`\n]+`|\]\([^)\s]*\)|<[^>\n]*>|^---\n.*?\n---$", re.DOTALL | re.MULTILINE)
-NAMES = re.compile(r"\b(?:GPT-2|gpt2|UTF-8|T5|2017|2019)\b")
+NAMES = re.compile(r"\b(?:GPT-2|gpt2|UTF-8|T5|word2vec|2017|2019)\b")
 """What holds a digit and is no number: names of models and standards, and the years that the chapters speak of."""
 
 
