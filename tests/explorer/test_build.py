@@ -195,15 +195,19 @@ def _names(archive: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory) -> Iterator[Path]:
-    """A folder with the wheel and the sdist of this checkout, whose page is built already: installing it did that."""
+    """A folder with the wheel and the sdist of this checkout, and in `again` those of a second copy of it.
+
+    Its page is built already: installing it did that.
+    """
     folder = tmp_path_factory.mktemp("archives")
-    checkout = _copied(folder / "checkout")
     if hatch_build.must_build(ROOT):
         pytest.fail("ui/ has changed since the page was built: pip install --no-deps -e .")
-    shutil.copytree(STATIC, checkout / hatch_build.STATIC)
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    done = processes.run(command, cwd=checkout, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for archives, name in ((folder, "checkout"), (folder / "again", "another")):
+        checkout = _copied(folder / name)
+        shutil.copytree(STATIC, checkout / hatch_build.STATIC)
+        command = [sys.executable, "-m", "hatchling", "build", "-d", str(archives)]
+        done = processes.run(command, cwd=checkout, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
     yield folder
     shutil.rmtree(folder)
 
@@ -214,6 +218,12 @@ def test_archives_carry_the_page_built(archives: Path, pattern: str):
     names = _names(archive)
     assert names >= BUILT
     assert [name for name in names if "node_modules" in name] == []
+
+
+@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
+def test_two_builds_are_equal_byte_for_byte(archives: Path, pattern: str):
+    (one,), (other,) = archives.glob(pattern), (archives / "again").glob(pattern)
+    assert one.read_bytes() == other.read_bytes()
 
 
 def test_a_wheel_has_no_sources_and_an_sdist_needs_no_node(archives: Path, tmp_path):
