@@ -32,7 +32,7 @@ from clearhead.checkpoints.families import preset
 from clearhead.explorer.recording.tokens import read
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
-from clearhead_lab.experiments import induction
+from clearhead_lab.experiments.words import induction
 from clearhead_lab.learning import decoder, learn
 
 app = App(name="python -m benchmarks.circuits", help="Circuits: fidelity, time and faithfulness.")

@@ -1,5 +1,7 @@
 """What the lab builds of its own: baselines that the engine does not have, probes, real texts and artificial tasks."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,14 +9,10 @@ from clearhead import config as c
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
 from clearhead_lab.classifiers import readable
-from clearhead_lab.experiments import (
-    add_or_join,
-    ffn_memory,
-    linear_attention,
-    mixture_of_experts,
-    norm_training,
-    state_spaces,
-)
+from clearhead_lab.experiments.cost import linear_attention, state_spaces
+from clearhead_lab.experiments.feed_forward import ffn_memory, mixture_of_experts
+from clearhead_lab.experiments.norms import norm_training
+from clearhead_lab.experiments.positions import add_or_join
 from clearhead_lab.language import next_words, storyteller
 from clearhead_lab.learning import IGNORED, decoder, encoder, learn, stack
 from clearhead_lab.replacements import (
@@ -39,7 +37,8 @@ def test_linear_attention_is_a_weighted_mean_of_the_values():
 @pytest.mark.parametrize("kind", [state_spaces.LINEAR, state_spaces.FIXED, state_spaces.CHOSEN])
 def test_pairs_give_what_a_state_of_one_size_gives(kind: str):
     network = state_spaces.build(kind, 9)
-    attention, x = network.get_submodule("decoder.blocks.0.attn"), torch.randn(1, 6, state_spaces.WIDTH)
+    attention: Any = network.get_submodule("decoder.blocks.0.attn")
+    x = torch.randn(1, 6, state_spaces.WIDTH)
     q, k, v = (one(x)[0].unflatten(-1, (2, -1)) for one in (attention.q, attention.k, attention.v))
     decay = attention.decay(x if kind == state_spaces.CHOSEN else torch.zeros_like(x))[0].sigmoid()
     state, total, out = torch.zeros(2, 16, 16), torch.zeros(2, 16), []

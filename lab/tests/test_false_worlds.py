@@ -20,7 +20,8 @@ import torch
 from clearhead import config as c
 from clearhead.model.attention import Attention
 from clearhead_lab.experiment import CONTROL, Figures, Result
-from clearhead_lab.experiments import coreference, experiment, experiments, stereotypes
+from clearhead_lab.experiments import experiment, experiments
+from clearhead_lab.experiments.language import coreference, stereotypes
 
 Parts = dict[str, Any]
 World = Callable[[Any], Parts]

@@ -10,9 +10,9 @@ from clearhead import config as c
 from clearhead.model import Tokens
 from clearhead_lab.baselines import AdditiveAttention, Cell, Recurrent, Translator
 from clearhead_lab.classifiers import counts, interval, mean_over_classes, predicted, resampled
-from clearhead_lab.experiments.attention_importance import by_gradient, margin, rank_correlation, taken_away
-from clearhead_lab.experiments.distance import SYMBOLS, gradients
-from clearhead_lab.experiments.induction import IGNORED, repeated, shots
+from clearhead_lab.experiments.attention.attention_importance import by_gradient, margin, rank_correlation, taken_away
+from clearhead_lab.experiments.words.distance import SYMBOLS, gradients
+from clearhead_lab.experiments.words.induction import IGNORED, repeated, shots
 from clearhead_lab.learning import encoder
 
 # --- baselines -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The experiments: each is measured by a module, and its claim and its checks stand in the TOML file of its topic."""
+"""The experiments: each is measured by a module, and its claim and its checks stand in experiments.toml beside it."""
 
 import tomllib
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from clearhead.errors import UserError
 from clearhead_lab.experiment import Check, Experiment, Plot, figure
 
 TOPICS = ("positions", "attention", "norms", "feed_forward", "cost", "words", "language")
-"""The files, in the order in which they are listed."""
+"""The folders, in the order in which they are listed."""
 
 
 def topics() -> dict[str, list[Experiment]]:
@@ -36,10 +36,10 @@ def experiment(name: str) -> Experiment:
 @cache
 def _read(topic: str) -> tuple[str, list[Experiment]]:
     """The title of a topic, and its experiments."""
-    document = tomllib.loads(Path(__file__).with_name(f"{topic}.toml").read_text(encoding="utf-8"))
+    document = tomllib.loads((Path(__file__).parent / topic / "experiments.toml").read_text(encoding="utf-8"))
     listed: list[Experiment] = []
     for row in document["experiment"]:
-        module = import_module(f"{__name__}.{row['name'].replace('-', '_')}")
+        module = import_module(f"{__name__}.{topic}.{row['name'].replace('-', '_')}")
         checks = [Check(**check | {"figure": figure(check["figure"], module)}) for check in row.pop("check")]
         fields = row | {name: tuple(row.get(name, ())) for name in ("needs", "data")}
         listed.append(Experiment(**fields | {"measure": module.measure, "checks": checks, "plot": Plot(**row["plot"])}))

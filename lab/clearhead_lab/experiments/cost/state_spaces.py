@@ -11,8 +11,8 @@ from clearhead import config as c
 from clearhead.model import Layout
 from clearhead.model.attention import Attention
 from clearhead_lab.experiment import Row
-from clearhead_lab.experiments.linear_attention import KEYS, VALUES
-from clearhead_lab.experiments.linear_attention import batch as pairs
+from clearhead_lab.experiments.cost.linear_attention import KEYS, VALUES
+from clearhead_lab.experiments.cost.linear_attention import batch as pairs
 from clearhead_lab.learning import IGNORED, accuracy, decoder, learn
 
 SYMBOLS, NOISE, WIDTH, LENGTH, PAIRS = 8, 8, 32, 48, 32

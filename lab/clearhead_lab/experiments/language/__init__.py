@@ -1,0 +1,1 @@
+"""Language, in networks of real text."""

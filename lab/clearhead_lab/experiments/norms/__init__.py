@@ -1,0 +1,1 @@
+"""Norms, residual connections and depth."""

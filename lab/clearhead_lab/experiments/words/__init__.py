@@ -1,0 +1,1 @@
+"""Words, sequences and tasks."""
