@@ -1,5 +1,6 @@
 """docs/coverage.md: a verdict for every modelling folder of the reference library, and the shares of the hub."""
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ HEADER = """# Coverage of the reference library
 
 Written by `python -m tests.coverage`; do not edit. Every modelling folder of the installed transformers has a line:
 whether its model type opens, and if not, which mechanism is missing and which field of the config says so.
-`clearhead check` gives the same verdict for any config.
+`clearhead check` gives the same verdict for any config. The folder stands in parentheses if its name is another.
 
 For a type that opens, the reference builds every class in the table of its family at random in a tiny configuration
 (float32, every bias and norm drawn) and saves it. It is opened here and compared: logits and all hidden states, on
@@ -38,6 +39,8 @@ the verdict comes from the default config alone, which is not built. Types whose
 `tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
 """
 KINDS = ("opens", "does not open", "crash")
+NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")
+"""The remedy of a verdict that has one."""
 TOGETHER: dict[str, Any] = {
     "text_config": base("clip_text_model"),
     "vision_config": base("siglip_vision_model"),
@@ -218,22 +221,32 @@ def opened(lines: Sequence[Line]) -> Iterator[str]:
     """The table of the types that open."""
     yield "## What opens"
     yield ""
-    yield "| folder | model type | largest error of logits | classes | opens but for a head |"
-    yield "|---|---|--:|---|---|"
+    yield "| model type | largest error of logits | classes | opens but for a head |"
+    yield "|---|--:|---|---|"
     for one in sorted((one for one in lines if one.kind == OPENS), key=lambda one: one.model_type):
         others = ", ".join(one.others) or ""
-        yield f"| {one.folder} | {one.model_type} | {one.gap:.1e} | {', '.join(one.opens)} | {others} |"
+        yield f"| {title(one)} | {one.gap:.1e} | {', '.join(one.opens)} | {others} |"
 
 
 def refused(lines: Sequence[Line]) -> Iterator[str]:
     """The table of the others."""
     yield "## What does not open"
     yield ""
-    yield "| folder | model type | what is missing | what works instead |"
-    yield "|---|---|---|---|"
+    yield "The last column names the nearest type that opens, or a part such as `text_config (qwen2)`, which opens once"
+    yield "its own library has saved it alone. It is empty if nothing near the type opens."
+    yield ""
+    yield "| model type | what is missing | nearest |"
+    yield "|---|---|---|"
     for one in sorted((one for one in lines if one.kind != OPENS), key=lambda one: one.folder):
         crash = "**crash**: " if one.kind == "crash" else ""
-        yield f"| {one.folder} | {one.model_type} | {crash}{cell(one.why)} | {cell(one.instead)} |"
+        near = NEAREST.fullmatch(one.instead)
+        yield f"| {title(one)} | {crash}{cell(one.why)} | {cell(near['type'] or near['part'] if near else '')} |"
+
+
+def title(one: Line) -> str:
+    """The model type, with its folder if that has another name."""
+    same = one.folder.replace("-", "_") == one.model_type.replace("-", "_")
+    return one.model_type if same else f"{one.model_type} ({one.folder})"
 
 
 def cell(text: str) -> str:
