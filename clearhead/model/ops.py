@@ -144,6 +144,11 @@ KINDS: dict[str, Kind] = {}
 """Every kind by its name. The file of a mechanism adds the kinds that only it needs."""
 
 
+def is_own(name: str) -> bool:
+    """Returns True if the library itself defines this kind of op, not another package."""
+    return KINDS[name].evaluate.__module__.startswith("clearhead.")
+
+
 def only_sized(call: Call) -> Tensor:
     """Takes the place of the arithmetic of ops that are listed for their sizes alone, and are never evaluated."""
     raise AssertionError(f"{call.op.out}: {call.op.op} is not evaluated")

@@ -3,7 +3,7 @@
 Every part is a reply: JSON and tensors in one safetensors file.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, get_args
@@ -40,7 +40,7 @@ from clearhead.explorer.export.recorded import Answered, answered, splits_likeli
 from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
 from clearhead.model.fast.rounding import RoundedMatrix
-from clearhead.model.ops import op_weights
+from clearhead.model.ops import Op, is_own, op_weights
 from clearhead.progress import pieces
 
 LIVE: int = 2_500_000
@@ -75,9 +75,10 @@ def contents(
     The reader may choose the `others` by their texts, and a walk goes through `stops`. `corrupt` is an input against
     which the file holds the circuit of the first run; so is another of the `runs` with as many tokens. For a model
     that the file does not hold, only `runs` have the effect of each head. The page speaks all its languages, or only
-    these. Raises UserError if a run cannot be computed or is too large.
+    these. Raises UserError if a run cannot be computed or is too large, or if another package computes a part of it.
     """
     head = opened.model.config.head
+    _refuse_ops_of_packages(opened.passes.get(runs[0]).recording.ops.values())
     live = is_live(opened)
     runs = [*runs, *([corrupt] if corrupt else _proposed(opened, runs[0]))]
     more = [*others, *(_followed(opened, run) for run in stops)]
@@ -115,6 +116,16 @@ def contents(
         _recorded(made, opened, runs, more)
     _held(made, opened, runs, others, corrupt=corrupt)
     return made
+
+
+def _refuse_ops_of_packages(ops: Iterable[Op]) -> None:
+    """A file's page computes in JavaScript, so it knows only the library's own kinds of op."""
+    for op in ops:
+        if not is_own(op.op):
+            raise UserError(
+                f"export: expected ops of clearhead's own, got {op.op!r} at {op.out}, which another package adds; "
+                "open the model in the explorer without a file: its server computes it"
+            )
 
 
 def _proposed(opened: Opened, run: RunRequest) -> list[RunRequest]:

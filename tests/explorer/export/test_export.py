@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -15,6 +16,7 @@ from clearhead.explorer.answering.questions import EditRequest, RunRequest
 from clearhead.explorer.export import page as export
 from clearhead.explorer.export.contents import contents
 from clearhead.explorer.session import Session
+from clearhead.model.ops import KINDS
 from tests.explorer.asking import ask, session_of
 from tests.explorer.export_fixtures import parts_of, plain, too_large
 from tests.explorer.traced import CONFIGS, model_of
@@ -170,6 +172,14 @@ def test_refusals_are_one_line(tmp_path, monkeypatch):
     (static_files.STATIC / "file.js").unlink()
     with pytest.raises(UserError, match="expected the explorer's built page"):
         export.export_page(model, "one", path=tmp_path / "no.html")
+
+
+def test_a_model_with_an_op_of_another_package_is_refused(tmp_path, monkeypatch):
+    model, norm = model_of(CONFIGS["decoder_rotary_grouped"]), KINDS["rstd"]
+    monkeypatch.setitem(KINDS, "rstd", replace(norm, evaluate=lambda call: 1 / call.x[0].std(-1, keepdim=True)))
+    with pytest.raises(UserError, match=r"^export: expected ops of clearhead's own, got 'rstd' at .*; open .*$"):
+        export.export_page(model, "one", path=tmp_path / "no.html")
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_question_and_the_command(tmp_path, capsys, monkeypatch):
