@@ -37,7 +37,7 @@ Length = Annotated[int | None, Parameter(help="Tokens of a text at most.")]
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
 
 
-def check_positive(**options: int | None) -> None:
+def check_positive(**options: float | None) -> None:
     """Raises UserError for an option of the command line below 1."""
     for name, value in options.items():
         if value is not None and value < 1:

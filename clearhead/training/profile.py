@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from clearhead.machine.energy import Meter
 from clearhead.machine.precision import Arithmetic, timed, wait
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
@@ -83,6 +84,10 @@ class Profile:
     device: str
     ceiling: float
     """FLOPs a second of a large matrix product in this precision."""
+    joules: float | None
+    """Of a step, the mean; None on a GPU without its watts."""
+    energy_by: str
+    """The counters, or a rating in watts."""
 
     @property
     def mfu(self) -> float:
@@ -176,6 +181,7 @@ def profile(
     arithmetic: Arithmetic,
     *,
     steps: int = 5,
+    watts: float | None = None,
 ) -> Profile:
     """Train for `steps` steps on these batches, one a step and again from the first, and measure the time by component.
 
@@ -200,11 +206,15 @@ def profile(
             optimizer.zero_grad()
 
     seen: list[dict[str, float]] = []
+    meter = Meter(device, watts)
     with arithmetic.products(), timed_modules(network, clock):
         for i in range(-WARM_UP, steps):
+            if i == 0:
+                meter = Meter(device, watts)
             whole = timed(lambda i=i: step(batches[i % len(batches)]), device)
             seconds = clock.seconds() | {"step": whole}
             seen += [seconds] if i >= 0 else []
+        joules, source = meter.read(sum(one["step"] for one in seen))
     examples = [make().to(device) for make in batches[:steps]]
     counted = [flops_of(network, loss, batch, arithmetic) for batch in examples]
     tokens = [sum(map(_cells, batch.inputs)) for batch in examples]
@@ -225,6 +235,8 @@ def profile(
         precision=str(arithmetic),
         device=str(device),
         ceiling=ceiling(device, arithmetic),
+        joules=None if joules is None else joules / steps,
+        energy_by=source,
     )
 
 

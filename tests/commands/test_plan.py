@@ -47,6 +47,7 @@ def test_a_recipe_with_data_is_profiled_on_them(shell: Shell, tmp_path, monkeypa
     assert said.json["precision"] == "fp32"
     assert "random" not in said.err
     (tmp_path / "a.en").unlink()
-    out = shell.done("profile", recipe, "--steps", 1, "--length", 6, "--batch", 48).out
+    out = shell.done("profile", recipe, "--steps", 1, "--length", 6, "--batch", 48, "--watts", 20).out
     assert "(48 a step, fp32, cpu)" in out
+    assert " Wh for 1,000,000 tokens, by 20 W, as given" in out
     assert "Largest beside the backward pass: " in out

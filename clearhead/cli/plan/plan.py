@@ -78,6 +78,7 @@ def profile(
     length: int | None = None,
     device: DeviceName | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
+    watts: float | None = None,
     json: OneObject = False,
 ) -> None:
     """Time a training step by component, and compare it with what this machine can do.
@@ -94,6 +95,7 @@ def profile(
         length: Tokens of a sequence (default: the recipe's, or the longest the model takes).
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
+        watts: Power while it computes (default: the processor's counters, else an assumed rating of its cores).
     """
     from clearhead.cli.plan.costs import console_of
     from clearhead.cli.plan.timing import prepared, show, to_json
@@ -101,7 +103,7 @@ def profile(
     from clearhead.training.performance import choose
     from clearhead.training.profile import profile as measure
 
-    check_positive(steps=steps, batch=batch, length=length)
+    check_positive(steps=steps, batch=batch, length=length, watts=watts)
     network, task, training = prepared(
         model, changes, steps=steps, batch=batch, length=length, short={"device": device, "precision": precision}
     )
@@ -117,6 +119,7 @@ def profile(
         training,
         choice.arithmetic,
         steps=steps,
+        watts=watts,
     )
     show(measured, console_of(as_json=json))
     if json:

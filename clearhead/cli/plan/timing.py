@@ -25,7 +25,7 @@ from clearhead.training.profile import Profile
 
 BATCH = 4096
 """Tokens of a batch without a recipe."""
-OPTIONS = ("steps", "batch", "length", "device", "precision", "json")
+OPTIONS = ("steps", "batch", "length", "device", "precision", "watts", "json")
 
 
 class RandomTokens(Task):
@@ -134,9 +134,17 @@ def show(found: Profile, console: Console) -> None:
     console.print(
         f"{found.tokens_per_second:,.0f} tokens/s ({found.tokens:,} a step, {found.precision}, {found.device});"
         f" ceiling {found.ceiling / 1e9:,.0f} GFLOP/s, a large matrix product here; MFU {found.mfu:.0%}",
+        f"\n{_energy(found)}"
         f"\nLargest beside the backward pass: {largest.name}, {largest.seconds / found.seconds:.0%} of the step.",
         highlight=False,
     )
+
+
+def _energy(found: Profile) -> str:
+    if found.joules is None:
+        return f"Energy: {found.energy_by}"
+    wh = found.joules / found.tokens * 1e6 / 3600
+    return f"{found.joules:,.3g} J a step, {wh:,.3g} Wh for 1,000,000 tokens, by {found.energy_by}"
 
 
 def to_json(found: Profile) -> dict[str, JsonValue]:
