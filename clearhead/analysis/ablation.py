@@ -17,18 +17,23 @@ from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
 from clearhead.analysis.passes import (
     SEEN,
     Following,
+    Given,
     Inputs,
     Seen,
     by_stack,
+    can_share,
     in_order,
     inference,
+    is_everywhere,
     last_states,
     layouts,
     n_positions,
     part_of,
     real,
     repeated,
+    round_up,
     row_means,
+    shared,
     text_mean,
     traced,
 )
@@ -188,9 +193,10 @@ class Ablations:
         """What is compared; None for the divergence of the answers."""
         self._base = {Address.parse(at): one for at, one in self._edit.items()}
         self._past: dict[int, Keys] = {}
+        self._can_share = False
         self._rows, is_whole = len(self._tokens[self._last].ids), self._tokens[self._last].valid is None
         is_cut = is_whole and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
-        is_cut &= all(_is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
+        is_cut &= all(is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
         self.end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
         """The number of positions of a decoder that reach the answer, if only some are needed."""
         with inference(network):
@@ -282,7 +288,9 @@ class Ablations:
             there = rows[: self._joined(firsts, part_of(network, path))]
             each = [[one for one in (*base.items(), *row.items()) if one[0].path == path] for row in there]
             edit[path] = ByRow([[(_moved(at, cells), one) for at, one in own] for own in each])
-        with edited(network, edit, explicit=_hidden([at for row in [base, *rows] for at in row])):
+        explicit = _hidden([at for row in [base, *rows] for at in row])
+        self._can_share = self._rows == 1 and not explicit and not any(path.endswith((".k", ".v")) for path in edit)
+        with edited(network, edit, explicit=explicit):
             x, layout = self._run(firsts, cells, {part_of(network, path) for path in edit})
             return self._read(x, layout, whole=any(path.startswith("head.") for path in edit))
 
@@ -321,7 +329,7 @@ class Ablations:
     def _joined(self, firsts: Sequence[passes.Part], part: passes.Part) -> int:
         """How many rows a part has: those that joined, and some that will, because each size of a product is new."""
         key = partial(in_order, self._network)
-        return min(_up(bisect_right(firsts, key(part), key=key)), len(firsts))
+        return min(round_up(bisect_right(firsts, key(part), key=key)), len(firsts))
 
     def _copies(self, name: str, n: int, cells: tuple[int, int] | None = None) -> Layout:
         """The layout of so many copies of the batch, or of some cells of one text."""
@@ -333,13 +341,24 @@ class Ablations:
     def _block(
         self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None, past: Keys | None = None
     ) -> Tensor:
-        """The result of a block; `past` are keys and values of earlier positions, by default the plain ones."""
-        stack, keys, cache = self._network.stacks()[name], layout, None
+        """The result of a block; `past` are the keys and values of all positions, by default earlier ones are plain.
+
+        Copies share the plain keys and values where those are longer than all that is new.
+        """
+        stack, keys, cache, n = self._network.stacks()[name], layout, None, len(x) // self._rows
         if layout.start:
-            keys = self._copies(name, len(x) // self._rows, (0, layout.start + layout.grid[1]))
-            k, v = past or self._earlier(name, i)
-            cache = BlockCache(Following(k[:, :, : layout.start], v[:, :, : layout.start]))
+            keys = self._copies(name, n, (0, layout.start + layout.grid[1]))
         attn_bias = stack.attn_bias(layout, keys, kind=stack.kinds[i], dtype=x.dtype)
+        if layout.start:
+            t, s = layout.grid[1], keys.grid[1]
+            k, v = past or (one[:, :, : layout.start] for one in self._earlier(name, i))
+            is_shared = self._can_share and 1 < n <= layout.start / t and can_share(attn_bias)
+            is_shared = is_shared if past is None else len(k) < n
+            cache = BlockCache(Following(k, v, is_shared=is_shared) if past is None else Given(k, v))
+            if is_shared:
+                mask = x.new_zeros(1, 1, t, s) if attn_bias.mask is None else attn_bias.mask
+                own = t if past is None else (k.shape[2] - s) // (n - 1)
+                attn_bias = replace(attn_bias, mask=shared(mask, n, own), causal=False)
         memory_bias = None if memory is None else AttentionBias.between(layout, memory[1], dtype=x.dtype)
         tell_padding(t=layout.valid)
         return stack.blocks[i](x, layout, attn_bias, memory=memory, memory_bias=memory_bias, cache=cache)
@@ -364,13 +383,14 @@ class Ablations:
         if self.end is None or first[0] != "decoder":
             return None
         last = len(self._network.last_stack.blocks) - 1
-        is_last = all(at.path.endswith((f".{last}.attn.z", f".{last}.attn.out", f".{last}.ffn.out")) for at in some)
+        ends = tuple(f".{last}.{value}" for value in ("attn.z", "attn.out", "cross.z", "ffn.out"))
+        is_last = all(at.path.endswith(ends) for at in some)
         whole = self.end - 1 if is_last else 0  # The last block reads what others make at the answer's position only.
-        starts = [dict(at.index).get("t", whole if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
+        starts = [dict(at.index).get("t", whole if is_everywhere(at, edit) else -1) for at, edit in some.items()]
         if not all(0 <= start < self.end for start in starts):
             return None
         n = self.end - min(starts)
-        return max(0, self.end - (n if n == 1 else _up(max(n, LEAST)))), self.end
+        return max(0, self.end - (n if n == 1 else round_up(max(n, LEAST)))), self.end
 
     def _before(self, first: passes.Part) -> str:
         """The address of the states that a part reads."""
@@ -389,19 +409,6 @@ class Ablations:
         length = layouts(network, self._tokens)[self._last].grid[1]
         position = self._position if layout.grid[1] == length else -1
         return _distributions(network, x, layout, position, whole=whole)
-
-
-def _up(n: int) -> int:
-    """The next of 1, 2, 4, 7, 11, 17, 26, …"""
-    up = 1
-    while up < n:
-        up += up // 2 + 1
-    return up
-
-
-def _is_everywhere(at: Address, edit: Edit) -> bool:
-    """True for an edit that does the same at every position."""
-    return (edit is zero or isinstance(edit, int | float)) and not {"t", "s"} & dict(at.index).keys()
 
 
 def _moved(at: Address, cells: tuple[int, int] | None) -> Address:

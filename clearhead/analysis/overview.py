@@ -1,5 +1,6 @@
 """The overview of one answer: how much of it each head, attention weight, stream and feed-forward carries."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ LANES = 24
 """The most lanes of a text."""
 REGIONS = 3
 """The lanes of a picture, in each direction."""
+FEW = 5
+"""The most tokens that are set to 0 one by one; only the positions after them are computed then."""
 STRETCHES = 8
 """The lanes of a sound."""
 LEAST_WEIGHT = 0.02
@@ -74,7 +77,7 @@ class Overview:
         answer, whose best head moves the answer most. A decoder alone answers at its last position.
 
         Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already. Heads
-        take about `budget` multiplications, each other attribute half as many, and one pass of the text at least.
+        take about `budget` multiplications, each other attribute half as many, and half a pass of the text at least.
         Raises UserError for several texts or a wrong position.
         """
         tokens = one_text(network, inputs)
@@ -172,29 +175,29 @@ class Overview:
 
         A head with an edited output has none.
         """
-        heads, cells, strengths = self._read
+        heads, cells, weights, strengths = self._read
         kept = strengths.topk(min(CURVES, len(strengths))).indices.sort().values
         found, sets = dict[str, float](), list[dict[str, Edit]]()
-        for i, t, s in cells[kept].tolist():
-            path, h, v, read = heads[i]
+        for (i, t, s), weight in zip(cells[kept].tolist(), weights[kept].tolist(), strict=True):
+            path, h, z, v, read = heads[i]
             lane = next((lane for lane in self._regions.get(read, ()) if lane[0] == s), [s])
-            weights = self._seen[f"{path}.weights[h={h},t={t}]"][0][lane]
-            found[f"{path}.weights[h={h},t={t},s={s}]"] = float(weights.sum())
-            sets.append({f"{path}.z[h={h},t={t}]": self._seen[f"{path}.z[h={h},t={t}]"][0] - weights @ v[lane]})
+            found[f"{path}.weights[h={h},t={t},s={s}]"] = weight
+            several = self._seen[f"{path}.weights[h={h},t={t}]"][0][lane] if lane[1:] else v.new_tensor([weight])
+            sets.append({f"{path}.z[h={h},t={t}]": z[t] - several @ v[lane]})
         every = self._each(found, self._measure(sets, rank=strengths[kept].tolist))
         return sorted((one for one in every if one.moved >= 0), key=lambda one: -one.moved)
 
     @cached
-    def _read(self) -> tuple[list[tuple[str, int, Tensor, str]], Tensor, Tensor]:
-        """The strongest heads with the stack that each reads, n 3: of each weight the head, who reads and is read, and
-        its strength.
+    def _read(self) -> tuple[list[tuple[str, int, Tensor, Tensor, str]], Tensor, Tensor, Tensor]:
+        """The strongest heads with z, v and the stack that each reads, n 3: of each weight the head, who reads and is
+        read, the weight, and its strength.
 
         The strength is what the head moves, by the share that the weight's value has in the head's output.
         """
-        heads = list[tuple[str, int, Tensor, str]]()
-        cells, strengths = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)]
+        heads = list[tuple[str, int, Tensor, Tensor, str]]()
+        cells, found, strengths = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)], [torch.empty(0)]
         known = (one for one in self.heads if one.moved >= 0)
-        for one in sorted(known, key=lambda one: -one.moved)[:HEADS]:
+        for one in sorted(sorted(known, key=lambda one: -one.moved)[:HEADS], key=lambda one: one.at):
             where = Address.parse(one.at)
             if {where.path, one.at} & self._edit.keys():
                 continue
@@ -202,7 +205,8 @@ class Overview:
             weights, v = (self._seen[f"{path}.{name}"][0] for name in (f"weights[h={h}]", "v"))
             own = path.partition(".")[0]
             read = "encoder" if path.endswith("cross") else own
-            v, weights = v[h * len(v) // self._network.stacks()[own].config.n_heads], weights.clone()
+            v = v[h * len(v) // self._network.stacks()[own].config.n_heads]
+            z, weights = weights @ v, weights.clone()
             for lane in self._regions.get(read, ()):
                 weights[:, lane] = F.pad(weights[:, lane].sum(1, keepdim=True), (0, len(lane) - 1))
                 if own == read and len(lane) > 1:
@@ -213,8 +217,9 @@ class Overview:
             norm, far = v.float().norm(dim=-1), 1 + (self.position - t).abs()
             strengths.append((one.moved * weights[t, s] * norm[s] / norm.mean() / far.sqrt()).cpu())
             cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
-            heads.append((path, h, v, read))
-        return heads, torch.cat(cells), torch.cat(strengths)
+            found.append(weights[t, s].float().cpu())
+            heads.append((path, h, z, v, read))
+        return heads, torch.cat(cells), torch.cat(found), torch.cat(strengths)
 
     @cached
     def lanes_of(self) -> dict[str, list[list[int]]]:
@@ -253,7 +258,7 @@ class Overview:
     def _strength(self) -> dict[str, Tensor]:
         """How much the strongest heads read of each token; infinite for the one whose last state makes the answer."""
         found = {name: torch.zeros(length) for name, length in self._lengths.items()}
-        heads, cells, strengths = self._read
+        heads, cells, _, strengths = self._read
         for i, (*_, read) in enumerate(heads):
             own = cells[:, 0] == i
             found[read].index_add_(0, cells[own, 2], strengths[own])
@@ -310,8 +315,9 @@ class Overview:
         """
         ablations = ablations or self._ablations
         expected, left = ablations.expected, self._budget / 2 if budget is None else budget
-        costs = [self._cost(Address.parse(next(iter(some))), ablations.end) for some in sets]
-        left = max(left / self._size, sum(n * self._depths[name] for name, n in self._lengths.items()))
+        costs = [self._cost([*map(Address.parse, some)], ablations.end) for some in sets]
+        least = sum(n * self._depths[name] for name, n in self._lengths.items())
+        left = max(left / self._size, least / 2)
         chosen = [*range(len(sets))]
         if sum(costs) > left:
             strengths = rank() or [1.0] * len(sets)
@@ -322,32 +328,39 @@ class Overview:
                     left -= costs[i]
         moved, p, risen_p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(3))
         risen = torch.full(moved.shape, -1)
-        for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS):
+        free, chosen = [i for i in chosen if not costs[i]], [i for i in chosen if costs[i]]
+        made = ((chosen[i], logs) for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS))
+        for i, logs in itertools.chain(((i, expected) for i in free), made):
             if self.is_vector:
-                moved[chosen[i]] = (1 - logs).clamp(min=0).cpu() / 2
+                moved[i] = (1 - logs).clamp(min=0).cpu() / 2
             else:
                 gains = logs.exp() - expected.exp()
-                moved[chosen[i]] = gains.abs().sum(-1).cpu() / 2
-                p[chosen[i]] = logs.gather(-1, expected.argmax(-1)[:, None])[:, 0].exp().cpu()
+                moved[i] = gains.abs().sum(-1).cpu() / 2
+                p[i] = logs.gather(-1, expected.argmax(-1)[:, None])[:, 0].exp().cpu()
                 best = gains.argmax(-1)
-                risen[chosen[i]], risen_p[chosen[i]] = best.cpu(), logs.gather(-1, best[:, None])[:, 0].exp().cpu()
+                risen[i], risen_p[i] = best.cpu(), logs.gather(-1, best[:, None])[:, 0].exp().cpu()
         return moved, p, risen, risen_p
 
-    def _cost(self, at: Address, end: int | None) -> int:
-        """How many positions go through blocks in the pass of an edit."""
-        own, first = part_of(self._network, at.path)
-        names, lengths = [*self._lengths], dict(self._lengths)
-        if end is not None:
-            lengths["decoder"] = end - dict(at.index).get("t", 0)
+    def _cost(self, sites: Sequence[Address], end: int | None) -> int:
+        """How many positions go through blocks in the pass of an edit; 0 if the answer reads nothing of it."""
+        own, first = part_of(self._network, sites[0].path)
+        names, lengths, depth = [*self._lengths], self._lengths, self._depths[own]
+        if end is not None and own == "decoder":
+            at = [dict(site.index).get("t") for site in sites]
+            n = end - min(t or 0 for t in at)
+            if first == depth - 1 and not sites[0].path.endswith("resid_pre"):
+                return int(None in at or end - 1 in at)
+            # The last block makes keys and values, and one state.
+            return n * (depth - 1 - first) + n // 4 + 1
         later = sum(lengths[name] * self._depths[name] for name in names[names.index(own) + 1 :])
-        return lengths[own] * (self._depths[own] - first) + later
+        return lengths[own] * (depth - first) + later
 
 
 def _zero_at(sites: Sequence[str]) -> dict[str, Edit]:
     """The edit that sets the rows at these addresses of one value to 0."""
     each = [Address.parse(site) for site in sites]
     tokens = [t for one in each for _, t in one.index]
-    return {each[0].path: partial(_empty, tokens)} if tokens[1:] else {sites[0]: zero}
+    return {each[0].path: partial(_empty, tokens)} if tokens[FEW:] else dict.fromkeys(sites, zero)
 
 
 def _empty(tokens: Sequence[int], value: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.cache import KeyValues
 from clearhead.model.mode import Evaluating
-from clearhead.trace import Edit, Trace, recording, trace
+from clearhead.trace import Address, Edit, Trace, recording, trace, zero
 
 Inputs = Sequence[Tokens | Tensor]
 """An input for each stack."""
@@ -181,12 +182,54 @@ def in_order(network: Transformer, part: Part) -> tuple[int, int]:
     return [*network.stacks(), "head"].index(part[0]), part[1]
 
 
+def round_up(n: int) -> int:
+    """The next of 1, 2, 4, 7, 11, 17, 26, …"""
+    up = 1
+    while up < n:
+        up += up // 2 + 1
+    return up
+
+
+def is_everywhere(at: Address, edit: Edit) -> bool:
+    """True for an edit that does the same at every position."""
+    return (edit is zero or isinstance(edit, int | float)) and not {"t", "s"} & dict(at.index).keys()
+
+
+@dataclass
 class Following(KeyValues):
     """Keys and values that follow those of the text itself."""
+
+    is_shared: bool = False
+    """True if all copies read one row, in which the text stands once."""
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         assert self.k is not None
         assert self.v is not None
         n, both = len(k) // len(self.k), ((self.k, k), (self.v, v))
-        keys, values = (torch.cat([old[None].expand(n, *old.shape).flatten(0, 1), new], 2) for old, new in both)
+        if self.is_shared:
+            keys, values = (torch.cat([old, new.transpose(0, 1).flatten(1, 2)[None]], 2) for old, new in both)
+        else:
+            keys, values = (torch.cat([old[None].expand(n, *old.shape).flatten(0, 1), new], 2) for old, new in both)
         return keys, values
+
+
+class Given(KeyValues):
+    """Keys and values of all positions. Those of the queries are among them."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.k is not None
+        assert self.v is not None
+        return self.k, self.v
+
+
+def can_share(attn_bias: AttentionBias) -> bool:
+    """True if only a mask says which keys a query reads."""
+    return attn_bias.score_bias is None and attn_bias.relation is None and attn_bias.unreachable is None
+
+
+def shared(mask: Tensor, n: int, own: int) -> Tensor:
+    """The mask, 1 1 t s, of n copies whose keys stand in one row: those of the text, and then `own` of each copy."""
+    t, s = mask.shape[2:]
+    each = mask.new_full((n, t, n, own), float("-inf"))
+    each[range(n), :, range(n)] = mask[0, 0, :, s - own :]
+    return torch.cat([mask[0, 0, :, : s - own].repeat(n, 1), each.view(n * t, n * own)], 1)[None, None]

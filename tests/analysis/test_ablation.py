@@ -10,6 +10,8 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.trace import Edit, trace, zero
 from tests.analysis.kinds import CASES, right, spans, traced
+from tests.analysis.test_scores import shaken
+from tests.explorer.traced import CONFIGS, V
 from tests.model import small
 
 SITE = "encoder.blocks.1.attn.z[h=2]"
@@ -200,3 +202,18 @@ def test_sets_of_edits_are_passes_of_their_own(name: str, base: dict[str, Edit])
         small.assert_close(found[i], logs)
     with pytest.raises(UserError, match="did you mean"):
         list(ablations.edited([{f"{last}.blocks.0.attn.zz": zero}]))
+
+
+@pytest.mark.parametrize("base", [{}, {"decoder.blocks.1.attn.k[h=1]": 0.5}], ids=["plain", "edited"])
+@pytest.mark.parametrize("name", [name for name in CONFIGS if "decoder" in name])
+def test_copies_share_the_keys_of_a_text(name: str, base: dict[str, Edit]):
+    """Few positions of many copies read one row of keys, in the last block too, where only one is computed."""
+    network, draw = shaken(CONFIGS[name]), torch.Generator().manual_seed(0)
+    inputs = [Tokens(torch.randint(3, V, (1, 24), generator=draw)) for _ in network.stacks()]
+    values = ("0.ffn.out", "0.resid_pre", "1.attn.z", "1.attn.q")
+    for t in (23, 20):
+        sets: list[dict[str, Edit]] = [{f"decoder.blocks.{at}[t={t}]": zero} for at in values]
+        for some in (sets[:2], sets):
+            for i, found in Ablations(network, inputs, position=-1, edit=base).edited(some):
+                expected = traced(network, inputs, {**base, **some[i]})[1][:, -1].log_softmax(-1)
+                torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import Part, by_stack, layouts, part_of
+from clearhead.analysis.passes import Given, Part, by_stack, layouts, part_of
 from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
@@ -17,7 +17,7 @@ from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
-from clearhead.model.cache import BlockCache, KeyValues
+from clearhead.model.cache import BlockCache
 from clearhead.model.heads import LanguageHead
 from clearhead.model.layout import check_tokens
 from clearhead.model.mode import Evaluating
@@ -29,7 +29,7 @@ CELLS = 1 << 22
 """About how many attention weights of a block, or logits, are computed at a time."""
 EDITED_CELLS = 1 << 26
 """The most of them in a part of the network with edits, which is computed at once."""
-KEPT_BYTES = 32 << 20
+KEPT_BYTES = 64 << 20
 """Bytes of the computed values that are kept, those used last."""
 Look = Callable[[str, Tensor], None]
 """Takes the address of a value and the value without the batch axis, or some rows of it, in order."""
@@ -264,7 +264,7 @@ class Blockwise(Mapping[str, Tensor]):
         attn_bias = whole or stack.attn_bias(queries, layout, kind=kind, dtype=dtype)
         memory = self._memory if stack.cross else None
         memory_bias = None if memory is None else AttentionBias.between(queries, memory[1], dtype=dtype)
-        cache = None if keys is None else BlockCache(_Given(keys["k"], keys["v"]))
+        cache = None if keys is None else BlockCache(Given(keys["k"], keys["v"]))
         return stack.blocks[i](x, queries, attn_bias, memory=memory, memory_bias=memory_bias, cache=cache)
 
     def _embedded(self, name: str) -> Tensor:
@@ -304,15 +304,6 @@ class Blockwise(Mapping[str, Tensor]):
         sizes = zip(axes.split(), every[path].shape[1:], strict=True)
         shape = tuple(lengths.get(axis, n) for axis, n in sizes)
         return TensorFact(shape=shape, axes=axes, by_hand=path in self._edited)
-
-
-class _Given(KeyValues):
-    """Keys and values of all positions. Those of the queries are among them."""
-
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.k is not None
-        assert self.v is not None
-        return self.k, self.v
 
 
 def _axis(path: str, axes: str) -> str | None:
