@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,11 @@ def array(tensor: Tensor) -> Array:
 # --- geometry ---------------------------------------------------------------------------------------------------
 
 
-def plane(vectors: Array, *, origin: bool = False) -> tuple[Array, float]:
-    """n 2: the first two principal components, the largest of each axis positive; and the share that they hold."""
-    centred = vectors if origin else vectors - vectors.mean(0)
-    left, values, _ = np.linalg.svd(centred, full_matrices=False)
-    points = left[:, :2] * values[:2]
-    largest = np.abs(points).argmax(0)
-    return points * np.sign(points[largest, [0, 1]]), float((values[:2] ** 2).sum() / (values**2).sum())
+def plane(vectors: Array, across: Array, up: Array) -> Array:
+    """n 2: the vectors seen in the plane of two directions, the first to the right."""
+    across = across / np.linalg.norm(across)
+    up = up - (up @ across) * across
+    return vectors @ np.stack([across, up / np.linalg.norm(up)], 1)
 
 
 def coordinates(texts: list[str]) -> list[list[str]]:
@@ -48,29 +47,29 @@ def test_states_as_points(spot: Spot) -> None:
     before = array(trace[f"{spot.block}.resid_pre"][0])
 
     def is_right(begin: Array, end: Array) -> None:
-        points, share = plane(np.concatenate([begin, end]))
         rows = page.rows("States of all")
         assert len(rows) == len(end)
-        first, last = (coordinates([row[at] for row in rows]) for at in (-2, -1))
-        for axis in (0, 1):
-            column(first, points[: len(begin), axis].tolist(), axis)
-            column(last, points[len(begin) :, axis].tolist(), axis)
-        caption = page.page.locator("main figure .caption", has_text="The plane that keeps most").inner_text()
-        all_right(caption, share)
         cosine = begin[spot.t] @ end[spot.t] / np.linalg.norm(begin[spot.t]) / np.linalg.norm(end[spot.t])
         told = page.page.locator("main p.small", has_text="turned by").inner_text()
         right(told.partition(" turned by ")[2].partition("°")[0], float(np.degrees(np.arccos(cosine))))
         words = [i for i, row in enumerate(rows) if row[0][0] not in "<[" and any(map(str.isalnum, row[0]))]
         words = list(range(len(rows))) if spot.name == "seer" or len(words) < 3 else words
-        was, now = (np.linalg.norm(x[words, None] - x[None, words], axis=-1) for x in (begin, end))
-        if spot.t in words:
-            own = words.index(spot.t)
-            near = min((i for i in range(len(words)) if i != own), key=lambda i: now[own, i] / was[own, i])
-            said = page.page.locator("main .headline").inner_text()
-            all_right(said.rpartition("”")[2], was[own, near], now[own, near])
-            one, other = np.unravel_index((was - now).argmax(), was.shape)
-            if "Of all pairs" in told:
-                all_right(told.rpartition("”")[2], was[one, other], now[one, other])
+        was, now = (np.linalg.norm(x[:, None] - x[None], axis=-1) for x in (begin, end))
+        if spot.t not in words:
+            return
+        left = {pair: now[pair] / was[pair] for pair in combinations(words, 2) if was[pair]}
+        mean = sum(left.values()) / len(left)
+        own = min((pair for pair in left if spot.t in pair), key=lambda pair: left[pair])
+        one, other = own
+        looks = trace[f"{spot.block}.attn.weights"][0, :, spot.t, one if other == spot.t else other]
+        reads = [int(looks.argmax()), looks.max()] if looks.max() > 0.3 and left[own] < 1 else []
+        said = page.page.locator("main .headline").inner_text()
+        all_right(said.rpartition("”")[2], left[own], mean, *reads)
+        points = plane(np.concatenate([begin, end]), end[other] - end[one], begin[other] - begin[one])
+        first, last = (coordinates([row[at] for row in rows]) for at in (-2, -1))
+        for axis in (0, 1):
+            column(first, points[: len(begin), axis].tolist(), axis)
+            column(last, points[len(begin) :, axis].tolist(), axis)
 
     eventually(partial(is_right, begin, end))
     page.button("from the block before", "main").click()
@@ -96,24 +95,20 @@ def sinusoids(n: int, width: int) -> Array:
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_vectors_of_positions(see, name: str) -> None:
-    """Every component, the curves of some, and how like the others the chosen one is."""
+    """Every component, and how like the others the chosen one is."""
     spot = spot_of(see, name, dim=3)
     page = spot.seen.opened
     show(page, "position")
     if name == "translator":
-        table = sinusoids(64, 16)
+        table = sinusoids(len(spot.seen.trace[f"{spot.stack}.embed.sum"][0]), 16)
     else:
-        table = array(spot.model.network.get_parameter(f"{spot.stack}.positions.table.weight"))
+        table = array(spot.model.network.get_parameter(f"{spot.stack}.positions.table.weight"))[: len(spot.seen.trace[f"{spot.stack}.embed.sum"][0])]
     alike = cosines(table)
 
     def is_right() -> None:
         figures = page.figures()
         assert mismatches(figures["Position vectors"].cells, table.tolist()) == []
         assert len(figures["Position vectors"].cells) == min(32, len(table)) * table.shape[1]
-        curves = page.tables("Components over positions")
-        assert "component 3" in curves
-        for label, rows in curves.items():
-            column(rows, table[:, int(label.split()[1])].tolist())
         (near,) = page.tables(f"How like position {spot.t} the others are").values()
         column(near, alike[spot.t].tolist())
 

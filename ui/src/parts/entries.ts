@@ -5,10 +5,10 @@ import { hasPlace, PLACES, type Place, type Step } from "../state/places";
 
 export interface Entry { place: Place; step?: Step }
 
-/** The entries that this model has and, in Learn, that have been introduced. */
+/** The entries that this model has, or that is open, and, in Learn, that have been introduced. */
 export function entries(app: Explorer, list: Place["list"]): Entry[] {
   const way = walking(app);
-  return PLACES.filter((place) => place.list === list && hasPlace(app.about, place) && way.introduced(place.name))
+  return PLACES.filter((place) => place.list === list && (hasPlace(app.about, place) || place.name === app.page.view) && way.introduced(place.name))
     .flatMap((place) => place.steps?.filter((step) => way.introduced(place.name, step as Step)).map((step): Entry => ({ place, step: step as Step })) ?? [{ place }]);
 }
 

@@ -2,11 +2,15 @@ import { describe, expect, it } from "vitest";
 import type { Op } from "../../src/core/protocol";
 import { cosine } from "../../src/core/vectors";
 import { floats } from "../../src/core/tensor";
-import { biasByDistance, positionVectors, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/position/positions";
+import { compute } from "../../src/engine/ops";
+import { biasByDistance, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/position/positions";
 
 const sines = (how: string): Op => ({ out: "encoder.embed.positions", op: "sinusoid", by: { base: 10_000, width: 6 }, how });
 const rotate: Op = { out: "q", op: "rotate", numbers: [1, 0.1], by: { magnitude: 1.5 } };
 const q = Float32Array.of(0.3, -1.2, 0.8, 2, 7), k = Float32Array.of(-0.5, 0.4, 1.1, -0.9, 2);
+
+/** What the op adds to positions 0 to n - 1, row by row. */
+const rowsOf = (op: Op, n: number): Float32Array => compute(op, [floats([n], Float32Array.from({ length: n }, (_, i) => i))], [], {}).data;
 
 describe("waves", () => {
   it("pairs the sine and the cosine of a frequency in either layout", () => {
@@ -16,7 +20,7 @@ describe("waves", () => {
   });
   it("names components that hold these waves", () => {
     for (const how of ["interleaved", "concatenated"]) {
-      const values = positionVectors(sines(how), 4, []);
+      const values = rowsOf(sines(how), 4);
       for (const { sin, cos, frequency } of waves(sines(how))) {
         expect(values[3 * 6 + sin]).toBeCloseTo(Math.sin(3 * frequency), 6);
         expect(values[3 * 6 + cos]).toBeCloseTo(Math.cos(3 * frequency), 6);
@@ -31,7 +35,7 @@ it("spreads over all, ends included", () => {
 });
 
 it("compares sinusoidal positions by their distance alone", () => {
-  const rows = positionVectors(sines("interleaved"), 9, []), width = rows.length / 9;
+  const rows = rowsOf(sines("interleaved"), 9), width = rows.length / 9;
   const same = (i: number, j: number): number => cosine(rows.subarray(i * width, (i + 1) * width), rows.subarray(j * width, (j + 1) * width));
   for (let i = 0; i < 6; i++) expect(same(i, i + 3)).toBeCloseTo(same(0, 3), 5);
   expect(same(0, 0)).toBeCloseTo(1, 6);

@@ -1,9 +1,8 @@
 /** Vectors as points and arrows of a plane. */
 
 import type { Tensor } from "../../core/host";
-import { plane } from "../../core/plane";
 import { row } from "../../core/tensor";
-import { length } from "../../core/vectors";
+import { dot, length } from "../../core/vectors";
 
 /** Rows of a tensor `t d`; of unit length where only directions matter. */
 export function rowsOf(tensor: Tensor, positions: readonly number[], unit: boolean): Float32Array[] {
@@ -21,10 +20,13 @@ export function window(n: number, around: number, most: number): number[] {
 
 export interface Flight { from: [number, number]; to: [number, number] }
 
-/** Vectors before and after, in the plane that keeps most of both. */
-export function flights(from: Float32Array[], to: Float32Array[]): { flights: Flight[]; explained: number } {
-  const { points, explained } = plane([...from, ...to]);
-  return { flights: to.map((_, i) => ({ from: points[i]!, to: points[from.length + i]! })), explained };
+/** Vectors before and after, in the plane of what joins a pair before and after: those two lengths are true. */
+export function flights(from: Float32Array[], to: Float32Array[], one = 0, other = one): Flight[] {
+  const less = (x: Float32Array, y: Float32Array, by = 1): Float32Array => x.map((value, d) => value - by * y[d]!);
+  const unit = (x: Float32Array): Float32Array => x.map((value) => value / (length(x) || 1));
+  const is = less(to[other]!, to[one]!), across = unit(length(is) ? is : less(to[one]!, from[one]!)), was = less(from[other]!, from[one]!);
+  const up = unit(less(was, across, dot(was, across))), place = (x: Float32Array): [number, number] => [dot(x, across), dot(x, up)];
+  return to.map((_, i) => ({ from: place(from[i]!), to: place(to[i]!) }));
 }
 
 export interface Approach { one: number; other: number; was: number; is: number }

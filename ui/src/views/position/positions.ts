@@ -9,11 +9,6 @@ import { dot } from "../../core/vectors";
 
 const upTo = (n: number, from = 0): Tensor => floats([n], Float32Array.from({ length: n }, (_, i) => from + i));
 
-/** n d: the vectors that `op` adds to positions 0 to n - 1. */
-export function positionVectors(op: Op, n: number, weights: Tensor[]): Float32Array {
-  return compute(op, [upTo(n)], weights, {}).data;
-}
-
 /** A sine and a cosine of one frequency, by their components. */
 export interface Wave { sin: number; cos: number; frequency: number }
 
