@@ -99,10 +99,11 @@ def test_vectors_of_positions(see, name: str) -> None:
     spot = spot_of(see, name, dim=3)
     page = spot.seen.opened
     show(page, "position")
+    n = len(spot.seen.trace[f"{spot.stack}.embed.sum"][0])
     if name == "translator":
-        table = sinusoids(len(spot.seen.trace[f"{spot.stack}.embed.sum"][0]), 16)
+        table = sinusoids(n, 16)
     else:
-        table = array(spot.model.network.get_parameter(f"{spot.stack}.positions.table.weight"))[: len(spot.seen.trace[f"{spot.stack}.embed.sum"][0])]
+        table = array(spot.model.network.get_parameter(f"{spot.stack}.positions.table.weight"))[:n]
     alike = cosines(table)
 
     def is_right() -> None:
