@@ -5,7 +5,9 @@ with subcommands. Only the module of the command that runs is imported; for the 
 none of them imports torch outside its functions. Other packages add commands as entry points of `clearhead.commands`.
 """
 
+import tomllib
 from collections.abc import Collection
+from importlib.resources import files
 
 from cyclopts import App, Group
 
@@ -115,13 +117,22 @@ def application(command: str | None = None, *, titles: Collection[str] = ()) -> 
             if is_known:
                 raise
             target = App(name, help=str(error))
+        shown = examples(name) if is_known else None
         if not isinstance(target, App):
-            app.command(target, name=name, group=groups[title], sort_key=number)
+            app.command(target, name=name, group=groups[title], sort_key=number, help_epilogue=shown)
             continue
+        target.help_epilogue = shown or target.help_epilogue
         if title != ADDED or not target.group:
             target.group, target.sort_key = groups[title], number
         app.command(target, name=name)
     return app
+
+
+def examples(command: str) -> str | None:
+    """Markdown that ends the help of one of our commands: three lines that run as they are."""
+    text = files("clearhead.cli").joinpath("examples.toml").read_text(encoding="utf-8")
+    lines = tomllib.loads(text).get(command)
+    return None if lines is None else "Examples:\n\n" + "\n".join(f"- `{line}`" for line in lines)
 
 
 def _places(command: str | None) -> dict[str, tuple[str, str]]:

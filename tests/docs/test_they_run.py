@@ -1,10 +1,15 @@
 """Every command and every block of Python in a guide runs, on small files and models, with warnings as errors."""
 
 import os
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from clearhead.cli.commands import COMMANDS
+from clearhead_lab.course.commands import complaint
+from tests.conftest import ROOT
 from tests.docs.blocks import GUIDES, name
 from tests.docs.running import TABLES, Folder, items, skipped
 
@@ -13,12 +18,22 @@ ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}
 PATHS = [path for path in GUIDES if name(path) not in ELSEWHERE and [*items(path.read_text(encoding="utf-8"))]]
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name)
-def test_it_runs(path: Path, tmp_path, models: Path, runs: Path, monkeypatch):
+EXAMPLES: dict[str, list[str]] = tomllib.loads((ROOT / "clearhead/cli/examples.toml").read_text(encoding="utf-8"))
+IN_GUIDES = {item for path in PATHS for _, item in items(path.read_text(encoding="utf-8")) if isinstance(item, str)}
+
+
+@pytest.fixture
+def folder_of(tmp_path, models: Path, runs: Path, monkeypatch) -> Callable[[str], Folder]:
+    """The working folder of who reads this document."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
-    folder = Folder(tmp_path, models, runs, path.name)
+    return lambda document: Folder(tmp_path, models, runs, document)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name)
+def test_it_runs(path: Path, folder_of: Callable[[str], Folder]):
+    folder = folder_of(path.name)
     exec(TABLES["python"].get(path.name, ""), folder.space)
     wrong: list[str] = []
     for line, item in items(path.read_text(encoding="utf-8")):
@@ -38,10 +53,29 @@ def test_it_runs(path: Path, tmp_path, models: Path, runs: Path, monkeypatch):
     assert wrong == [], "\n".join(wrong)
 
 
+def test_every_help_ends_with_three_examples():
+    commands = {name for group in COMMANDS.values() for name in group}
+    assert set(EXAMPLES) == commands
+    for command, lines in EXAMPLES.items():
+        assert len({*lines}) == 3
+        assert [said for line in lines if (said := complaint(line))] == []
+        assert any(line.startswith(f"clearhead {command}") for line in lines)
+
+
+@pytest.mark.parametrize("command", [name for name, lines in EXAMPLES.items() if not {*lines} <= IN_GUIDES])
+def test_the_examples_of_help_run(command: str, folder_of: Callable[[str], Folder]):
+    """Those of a command of which no guide has all."""
+    folder = folder_of("examples.md")
+    for line in EXAMPLES[command]:
+        if not skipped(line):
+            folder.command(line)
+
+
 def test_nothing_is_skipped_in_vain():
     everything = [
         item if isinstance(item, str) else item.text for path in GUIDES for _, item in items(path.read_text("utf-8"))
     ]
+    everything += [line for lines in EXAMPLES.values() for line in lines]
     assert [
         beginning for beginning in TABLES["skipped"] if not any(one.startswith(beginning) for one in everything)
     ] == []
