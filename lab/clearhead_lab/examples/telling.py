@@ -69,7 +69,7 @@ def _below(name: str, text: str) -> str:
 
 
 def page(results: Sequence[Judged]) -> str:
-    """docs/errata.md: every record that does not reproduce, with the right value, the cause and the test."""
+    """docs/errata.md: every record that does not reproduce, with the right value and the cause."""
     wrong = [one for one in results if one.verdict == "wrong"]
     parts = [HEADER.format(tally=tally(results), wrong=len(wrong), roots=sum(not w.record.follows for w in wrong))]
     for document in dict.fromkeys(one.record.document for one in wrong):
@@ -81,8 +81,7 @@ def page(results: Sequence[Judged]) -> str:
 def _table_row(one: Judged) -> str:
     printed, right = both(one)
     follows = f" (follows from {', '.join(one.record.follows)})" if one.record.follows else ""
-    test = f"`{one.test.partition('::')[2]}`"
-    cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows, test)
+    cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -91,11 +90,11 @@ HEADER = """# Errata of the source documents
 {tally}.
 
 `clearhead lab examples --errata > docs/errata.md` writes this page. The engine's own parts compute each right value,
-and `lab/tests/examples/test_worked_examples.py` asserts it. Of the {wrong} entries, {roots} have a cause of their own.
-The others repeat the error of an earlier one. A matrix shows its first wrong numbers. The five documents have the
-numbers 000 to 004."""
+and `test_record[ID]` in `lab/tests/examples/test_worked_examples.py` asserts it. Of the {wrong} entries, {roots} have a
+cause of their own. The others repeat the error of an earlier one. A matrix shows its first wrong numbers. The five
+documents have the numbers 000 to 004."""
 TABLE = """
 ## Document {document}
 
-| id | section | what | printed | right | cause | test |
-|---|---|---|---|---|---|---|"""
+| id | section | what | printed | right | cause |
+|---|---|---|---|---|---|"""

@@ -20,8 +20,6 @@ COMPUTED: dict[str, Compute] = (
     | words.COMPUTED
     | statements.COMPUTED
 )
-TEST = "lab/tests/examples/test_worked_examples.py::test_record"
-"""The test that computes every record."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,6 @@ class Judged:
     record: Record
     ours: list[float] | str
     verdict: Verdict
-
-    @property
-    def test(self) -> str:
-        """The name of the test."""
-        return f"{TEST}[{self.record.id}]"
 
 
 def judge(record: Record) -> Judged:
