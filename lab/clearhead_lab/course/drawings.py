@@ -120,7 +120,25 @@ def curves(lines: Mapping[str, Sequence[float]]) -> Row:
     ), 122
 
 
-KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curves)}
+def arrows(parts: Tensor) -> Row:
+    """Two vectors of a plane from one origin, and their sum: the diagonal of the parallelogram that they span."""
+    one, other = parts.tolist()
+    both = parts.sum(0).tolist()
+    low, high = (f(torch.stack([parts.new_zeros(2), *parts, parts.sum(0)]), 0) for f in (torch.amin, torch.amax))
+    unit = min(340 / float(high[0] - low[0]), 150 / float(high[1] - low[1]))
+    x, y = (WIDTH - unit * float(low[0] + high[0])) / 2, 12 + unit * float(high[1])
+
+    def line(*ends: Sequence[float], width: float) -> str:
+        points = "L".join(f"{x + unit * a:.1f} {y - unit * b:.1f}" for a, b in ends)
+        return f'<path d="M{points}" stroke-width="{width:g}"/>'
+
+    frame = line(one, both, width=0.5) + line(other, both, width=0.5)
+    return frame + "".join(
+        line((0, 0), end, width=w) for end, w in ((one, 2), (other, 2), (both, 4))
+    ), 24 + unit * float(high[1] - low[1])
+
+
+KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curves, arrows)}
 
 
 def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
