@@ -120,7 +120,7 @@ def curves(lines: Mapping[str, Sequence[float]]) -> Row:
     ), 122
 
 
-def arrows(parts: Tensor) -> Row:
+def arrows(parts: Tensor, *names: str) -> Row:
     """Two vectors of a plane from one origin, and their sum: the diagonal of the parallelogram that they span."""
     one, other = parts.tolist()
     both = parts.sum(0).tolist()
@@ -133,9 +133,12 @@ def arrows(parts: Tensor) -> Row:
         return f'<path d="M{points}" stroke-width="{width:g}"/>'
 
     frame = line(one, both, width=0.5) + line(other, both, width=0.5)
-    return frame + "".join(
-        line((0, 0), end, width=w) for end, w in ((one, 2), (other, 2), (both, 4))
-    ), 24 + unit * float(high[1] - low[1])
+    ends = "".join(line((0, 0), end, width=w) for end, w in ((one, 2), (other, 2), (both, 4)))
+    said = "".join(
+        label(min(max(x + unit * a / 2, 30), WIDTH - 30), y - unit * b / 2 - 6, name)
+        for name, (a, b) in zip(names, (one, other), strict=False)
+    )
+    return frame + ends + said, 24 + unit * float(high[1] - low[1])
 
 
 KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curves, arrows)}

@@ -7,7 +7,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import torch
 
+from clearhead_lab.course.drawings import WIDTH, arrows
 from clearhead_lab.course.running import Ran, run
 
 PAGE = """
@@ -100,3 +102,13 @@ def test_a_wrong_drawing_says_what(tmp_path, written: str, changed: str, said: s
 def test_labels_that_touch_are_noticed(tmp_path, names: list[str], said: str):
     found = clashes(page(PAGE.replace("['a', 'b', 'c'], 1", f"{names}, 0"), tmp_path).markdown)
     assert any(said in one for one in found), found
+
+
+@pytest.mark.parametrize("parts", [[[1.0, 0.0], [0.0, 2.0]], [[-3.0, 1.0], [1.0, -4.0]]])
+def test_the_sum_of_arrows_ends_at_the_corner_of_their_parallelogram(parts: list[list[float]]):
+    drawn, height = arrows(torch.tensor(parts))
+    first, second, one, other, both = ([*map(float, xs)] for xs in re.findall(r'd="M(\S+) (\S+)L(\S+) (\S+)"', drawn))
+    assert [first[:2], second[:2]] == [one[2:], other[2:]]
+    assert first[2:] == second[2:] == both[2:]
+    assert one[:2] == other[:2] == both[:2]
+    assert all(0 <= x <= WIDTH and 0 <= y <= height for x, y in (one[2:], other[2:], both[2:]))
