@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
+from clearhead.analysis.overview import CURVES, HEADS, LANES, LEAST_WEIGHT, REGIONS, STRETCHES
 from clearhead.config import StackName
+from clearhead.explorer.answering.overview import DECIDES, TOGETHER
 from clearhead.explorer.answering.questions import Asked
 from clearhead.explorer.recording.facts import TensorFact
 from clearhead.explorer.session import HANDLERS
@@ -44,6 +46,11 @@ NAMES = {
     "TensorFact": "Fact",
     "RecomputeCheck": "Check",
 }
+NUMBERS = {
+    "HEADS": HEADS, "CURVES": CURVES, "LANES": LANES, "REGIONS": REGIONS, "STRETCHES": STRETCHES,
+    "LEAST_WEIGHT": LEAST_WEIGHT, "TOGETHER": TOGETHER, "DECIDES": DECIDES,
+}  # fmt: skip
+"""The limits of an overview, which files keep too."""
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null", Any: "unknown"}
 
 
@@ -172,6 +179,8 @@ def protocol() -> str:
         rows.append(f"  /** {summary} */\n  {name}(asked: {asked}): {made.of(handler.reply)};")
     questions = "/** Every question by its name, with its arguments and its reply. */\nexport interface Questions {\n"
     parts = ['export type StackName = "encoder" | "decoder";\n', *made.interfaces.values()]
+    numbers = ", ".join(f"{name} = {value}" for name, value in NUMBERS.items())
+    parts.append(f"/** The limits of an overview (clearhead/analysis/overview.py). */\nexport const {numbers};\n")
     return HEAD + "\n".join([questions + "\n".join(rows) + "\n}\n", *parts])
 
 

@@ -817,3 +817,6 @@ export interface ExportQuestion {
 export interface ExportReply {
   bytes: number; live: boolean;
 }
+
+/** The limits of an overview (clearhead/analysis/overview.py). */
+export const HEADS = 24, CURVES = 256, LANES = 24, REGIONS = 3, STRETCHES = 8, LEAST_WEIGHT = 0.02, TOGETHER = 5, DECIDES = 0.2;

@@ -2,7 +2,7 @@
 
 import { parseAddress } from "../../core/address";
 import type { Tensor } from "../../core/host";
-import type { CurveFacts, Edit, OverviewReply, StackName } from "../../core/protocol";
+import { CURVES, DECIDES, HEADS, LANES, LEAST_WEIGHT, REGIONS, TOGETHER, type CurveFacts, type Edit, type OverviewReply, type StackName } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
 import { topIndices } from "../../core/top";
 import { dot, lengths } from "../../core/vectors";
@@ -10,7 +10,6 @@ import type { Options, Pass } from "../../engine/forward";
 import { Sweep, upTo } from "../../engine/sweep";
 import { distributions } from "./analyses";
 
-const HEADS = 24, CURVES = 256, LANES = 24, REGIONS = 3, TOGETHER = 5, LEAST_WEIGHT = Math.fround(0.02), DECIDES = 0.2;
 /** The milliseconds of work that heads may take; each other part has half as many. What they do not reach is not measured. */
 const TIME = 8000;
 const Z = /^(encoder|decoder)\.blocks\.\d+\.(attn|cross)\.z$/;
@@ -98,7 +97,7 @@ export class Overview {
         if (many && many.some((lane) => lane.length > 1 && lane.includes(t))) continue;
         for (const lane of many ?? Array.from({ length: m }, (_, s) => [s])) {
           const [s] = lane as [number], each = lane.map((s) => weights.data[(h * n + t) * m + s]!), weight = each.reduce((sum, x) => sum + x, 0);
-          if (weight < LEAST_WEIGHT) continue;
+          if (weight < Math.fround(LEAST_WEIGHT)) continue;
           const value = Array.from(row(z, h, t), (x, k) => lane.reduce((left, s, i) => left - each[i]! * row(keys, s)[k]!, x));
           cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: (moved[i]! * weight * given[s]!) / mean([...given]) / Math.sqrt(1 + Math.abs(position - t)), edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
         }
