@@ -53,7 +53,9 @@ def read(
     inputs = model.reader.inputs(text, "" if is_sound and written is not None else other, model.generation)
     if written is not None:
         start = inputs[-1].ids[0].tolist()[: None if is_sound else 1]
-        inputs[-1] = Tokens(torch.tensor([[*start, *written]]))
+        task = start[1:]  # That of a sound, which may be sent with what was written.
+        rest = written[len(task) :] if [*written[: len(task)]] == task else written
+        inputs[-1] = Tokens(torch.tensor([[*start, *rest]]))
     names = list(model.config.stacks)
     if check and not is_sound:
         check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
