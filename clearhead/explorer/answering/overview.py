@@ -1,5 +1,6 @@
 """Answers with the overview: how much of one answer each head, attention weight, stream and feed-forward carries."""
 
+from itertools import takewhile
 from math import isnan
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Whole
 from clearhead.explorer.lru_cache import LRUCache
+from clearhead.model import Tokens
 from clearhead.model.linear import LinearMap
 from clearhead.trace import Address, Edit, zero
 
@@ -27,6 +29,8 @@ WORDS = 24
 """The most words or regions that are told with what moves without each."""
 TOGETHER = 5
 """The most words that are left out together."""
+PIECES = 3
+"""The most tokens that complete the word of an answer."""
 DECIDES = 0.2
 """A head that moves less of the answer is no first edit if words move more."""
 
@@ -92,7 +96,7 @@ def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[
     match part:
         case "heads":
             values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))
-            words, pairs = found.words(ids), zip(ids.tolist(), values.tolist(), strict=True)
+            words, pairs = _words(found, ids), zip(ids.tolist(), values.tolist(), strict=True)
             about = {
                 "answers": [{"id": i, "word": words[str(i)], "p": p} for i, p in pairs],
                 "at": [head.at for head in seen.heads],
@@ -121,9 +125,27 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
         if best is not head:
             about["part"] = _told(best)
     if best.risen >= 0:
-        word = found.words(torch.tensor([best.risen]))[str(best.risen)]
+        word = _words(found, torch.tensor([best.risen]))[str(best.risen)]
         about["instead"] = {"id": best.risen, "word": word, "p": best.risen_p}
     return about
+
+
+def _words(found: Pass, ids: Tensor) -> dict[str, str]:
+    """The texts of answers by id. The beginning of a word has the rest that a decoder of one text writes next."""
+    words, model = found.words(ids), found.model
+    whole = [int(i) for i, text in words.items() if text.startswith(("▁", "Ġ"))]
+    given = found.reading.inputs[-1].ids
+    size = sum(one.numel() for one in model.network.parameters()) * given.shape[1] * len(whole)
+    if model.config.encoder is not None or not isinstance(model.config.head, LanguageHead) or size > BUDGET:
+        return words
+    rows = torch.cat([given.expand(len(whole), -1), torch.tensor(whole, device=given.device)[:, None]], 1)
+    for _ in range(PIECES if whole else 0):
+        later = model.network(Tokens(rows))[:, -1].argmax(-1)
+        rows = torch.cat([rows, later[:, None]], 1)
+    for i, row in zip(whole, rows[:, -PIECES:].tolist(), strict=True):
+        rest = takewhile(str.isalpha, model.tokenizer.tokens(row))
+        words[str(i)] += "".join(takewhile(lambda text: text[0] not in "▁Ġ", rest))
+    return words
 
 
 def _told(part: Moved) -> DecidedPart:
