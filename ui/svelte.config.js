@@ -15,5 +15,5 @@ function cssHash({ filename, hash, css }) {
 export default {
   preprocess: vitePreprocess(),
   // The server's content security policy allows no inline styles: all of them go to explorer.css.
-  compilerOptions: { runes: true, css: "external", fragments: "tree", cssHash },
+  compilerOptions: { runes: true, discloseVersion: false, css: "external", fragments: "tree", cssHash },
 };

@@ -88,6 +88,9 @@ function besides(): Plugin {
   };
 }
 
+/** What only an exported file says: a server's page reads it in texts.json. */
+const withoutFileTexts: Plugin = { name: "without-file-texts", enforce: "pre", load: (id) => (id.endsWith("/en.file.json") ? "{}" : null) };
+
 /** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file. exercises.js and training.js: the only
  *  script of a page of exercises, and of one in which a model learns, each with a style sheet of its own. */
 function served(): Plugin {
@@ -96,7 +99,7 @@ function served(): Plugin {
     apply: "build",
     async generateBundle() {
       for (const [name, entry] of [["explorer", "index"], ["exercises", "exercises"], ["training", "training"]] as const) {
-        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: plugins(), build: { ...options(`src/entry/${entry}.ts`), write: false } });
+        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), ...(name === "explorer" ? [withoutFileTexts] : [])], build: { ...options(`src/entry/${entry}.ts`), write: false } });
         const { output: [script, ...assets] } = made as Rolldown.RolldownOutput, style = assets.find((one) => one.type === "asset" && one.fileName.endsWith(".css"));
         this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
         if (name !== "explorer" && style?.type === "asset") this.emitFile({ type: "asset", fileName: `${name}.css`, source: style.source });

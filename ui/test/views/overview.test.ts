@@ -3,7 +3,8 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, partly, quoted, strongest, telling, tells, type Head, type Sentence } from "../../src/views/overview/story";
+import { curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, type Sentence } from "../../src/views/overview/story";
+import { freeNear } from "../../src/views/overview/paint";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
@@ -64,9 +65,6 @@ describe("what the picture is made of", () => {
     expect(lanes.decoder).toEqual([{ tokens: [0, 2] }, { tokens: [1] }, { tokens: [3] }]);
     expect([0, 1, 2].map((lane) => streams.decoder!.at(0, lane))).toEqual([0.1, 0.3, 0.9].map(Math.fround));
     expect(streams.decoder!.at(1, 2)).toBeNaN();
-    const known = { position: 3, kind: "word" as const, answers: [], heads: [{ moved: 0.1 }, { moved: NaN }] as Head[], decided: null, part: null, words: [], instead: null }, all = { ...known, heads: known.heads.slice(0, 1) };
-    expect(partly(known, { lanes, streams })).toEqual({ heads: 1, all: 2, states: 5, of: 6 });
-    expect([partly(all, null), partly(all, { lanes, streams })?.states]).toEqual([null, 5]);
   });
 
   it.each([[1, 1], [5, 2], [24, 30], [24, 80]])("%i lanes of %i blocks fill the room and stay in it", (lanes, blocks) => {
@@ -80,6 +78,13 @@ describe("what the picture is made of", () => {
     const [encoder, decoder] = layout([{ lanes: 7, widths: [1, 1] }, { lanes: 3, widths: [1, 1] }], 900, 600, 120);
     expect(decoder!.x[0]! - encoder!.x.at(-1)!).toBeCloseTo(120);
     expect(yOf(decoder!, 2)).toBeLessThan(yOf(encoder!, 6));
+  });
+
+  it("puts the switch beside a curve where nothing is drawn", () => {
+    const place = { left: 0, right: 400, top: 0, bottom: 200 }, half = { x: 60, y: 17 }, lanes = [0, 40, 80, 120, 160, 200].flatMap((y) => Array.from({ length: 20 }, (_, i) => ({ x: i * 20, y, r: 2 })));
+    const { x, y, to } = freeNear([{ x: 100, y: 80 }], half, place, [...lanes, { x: 100, y: 100, r: 10 }]);
+    expect([to, lanes.some((one) => Math.abs(one.y - y) < half.y + one.r && Math.abs(one.x - x) < half.x)]).toEqual([{ x: 100, y: 80 }, false]);
+    expect(y).toBeLessThan(80);
   });
 
   it("drops labels that do not fit at regular steps, but never the one that matters", () => {

@@ -1,7 +1,6 @@
 /** What the overview asks: of the run as it is, and of the run with the reader's edits. Each part is drawn when it is there. */
 
-import { softmax } from "../../state/answer.svelte";
-import { load, wordOf, type Explorer, type Run } from "../../parts/kit";
+import { load, softmax, wordOf, type Explorer, type Run } from "../../parts/kit";
 import { answers, logitsOf } from "../answers.svelte";
 import { curvesIn, headsIn, lanesIn, type Curve, type Heads, type Lanes } from "./story";
 

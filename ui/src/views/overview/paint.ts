@@ -27,7 +27,7 @@ export interface Scene {
 }
 
 /** A curve of which less of the answer moves is not seen. */
-export const DRAWN = 0.004;
+export const DRAWN = 0.015;
 
 const rgba = (colour: Rgb, share: number): string => `rgb(${colour.map(Math.round).join(" ")} / ${Math.min(1, Math.max(0, share))})`;
 const between = ([was, now]: Both, change: number): number => was + (now - was) * change;
@@ -145,7 +145,7 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
   const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   if (ghost) dashed(g, from, to, [5, 5], rgba(c.ink3, 0.9 * change));
-  if (strong > 0.03) {
+  if (strong > 0.08) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.1 : 1) * strong;
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
     [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];
@@ -168,6 +168,27 @@ function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, fir
 export function along({ from, to }: { from: Point; to: Point }, k: number): Point {
   const s = 3 * k * (1 - k), half = (from.x + to.x) / 2;
   return { x: from.x * (1 - k) ** 3 + half * s + to.x * k ** 3, y: from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k) };
+}
+
+/** What is drawn, but the answers: points with a radius. */
+export function takenBy({ lanes, curves, joins, dot }: Scene): (Point & { r: number })[] {
+  const steps = Array.from({ length: 20 }, (_, i) => i / 19), lines = [...curves.filter(({ moved }) => moved[0] >= DRAWN), ...joins];
+  return [...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 : 4 }))), ...lanes.flatMap(({ area: { x }, area, lane, at, dots }) => {
+    const y = yOf(area, lane), n = x.length - 1;
+    return [...steps.map((k) => ({ x: x[0]! + k * (x[n]! - x[0]!), y, r: thickness(area, at(Math.round(k * n))[0] || 0) / 2 })), ...x.slice(1).flatMap((_, i) => (dots(i)[0] >= dot ? [1, 2, 3].map(() => ({ x: xIn(area, i, 0.88), y, r: 10 })) : []))];
+  })];
+}
+
+/** The place of a box near one of some points where the least is taken, and the point. */
+export function freeNear(to: readonly Point[], half: Point, { left, right, top, bottom }: Record<"left" | "right" | "top" | "bottom", number>, taken: readonly (Point & { r: number })[]): Point & { to: Point } {
+  let best = { ...to[0]!, to: to[0]! }, least = Infinity;
+  const apart = (x: number, y: number, one: Point): number => Math.hypot(Math.max(0, Math.abs(x - one.x) - half.x), Math.max(0, Math.abs(y - one.y) - half.y));
+  for (let y = top + half.y; y <= bottom - half.y; y += 3) for (let x = left + half.x; x <= right - half.x; x += 12) for (const one of to) {
+    let cost = apart(x, y, one);
+    for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 40;
+    if (cost < least) [best, least] = [{ x, y, to: one }, cost];
+  }
+  return best;
 }
 
 /** The curve under a point; null: none. */

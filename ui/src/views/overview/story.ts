@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { language, percent, t, wordOf, type Run } from "../../parts/kit";
+import { language, num, percent, t, wordOf, type Run } from "../../parts/kit";
 import type { Part } from "../../state/page";
 
 export interface Place { stack: StackName; layer: number; part: Part; head: number }
@@ -70,9 +70,9 @@ export function isMarker(tokens: readonly Token[], i: number): boolean {
   return span === null && text !== "class" && !/^\d/.test(text);
 }
 
-/** What a token reads in a head, the most first: what has at least a tenth of its attention. */
+/** What a token reads in a head, in its order: what has at least a tenth of its attention. */
 export function mostRead(curves: readonly Curve[], { z, to }: Curve): Curve[] {
-  return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1).sort((one, other) => other.weight - one.weight).slice(0, 4);
+  return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1).sort((one, other) => other.weight - one.weight).slice(0, 4).sort((one, other) => one.from - other.from);
 }
 
 /** The strongest curve of a head: of another word, if there is one that matters. */
@@ -95,7 +95,7 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): string {
   const [first = 0, ...more] = [...own].sort((x, y) => x - y);
   if (!tokens[first]?.span) return quoted(tokens, first);
-  return more.length ? new Intl.ListFormat(language()).format([first, ...more].map((i) => quoted(tokens, i))) : t("overview.part_word", { word: quoted(tokens, first) });
+  return more.length ? new Intl.ListFormat(language()).format([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
 }
 
 /** A token in plain letters: the signs of the start and the end in words, and the place where a picture gets its label. */
@@ -113,7 +113,8 @@ export const wordsOf = ({ request, reply, plan }: Run, stack: StackName): Token[
 export function quoted(tokens: readonly Token[], i: number): string {
   if (!tokens[i]?.span && /^\d+,\d+$/.test(tokens[i]?.text ?? "")) return t("overview.patch");
   if (!tokens[i]?.span && /^\d+\.\d\d s$/.test(tokens[i]?.text ?? "")) return t("overview.moment", { at: tokens[i]!.text });
-  return tokens[i]?.span ? t("overview.quoted", { text: plainOf(tokens, i) }) : plainOf(tokens, i);
+  const text = plainOf(tokens, i);
+  return !tokens[i]?.span ? text : text === "." ? t("overview.stop") : t("overview.quoted", { text });
 }
 
 /** A word or label that the model says. */
@@ -137,15 +138,8 @@ export function strongest(heads: Heads, { stack, layer }: { stack: StackName; la
   return heads.heads.reduce<Head | null>((best, one) => (by(one) >= (best ? by(best) : 0) ? one : best), null);
 }
 
-/** How far a vector has turned, in degrees, where `moved` is (1 - cosine) / 2. */
-export const turned = (moved: number): string => `${((Math.acos(Math.max(-1, 1 - 2 * moved)) * 180) / Math.PI).toFixed(moved < 0.002 ? 1 : 0)}°`;
-
-/** How many heads, and states of lanes, were measured, where that is not all: a file has only some seconds for them. */
-export function partly({ heads }: Heads, lanes: Lanes | null): Record<"heads" | "all" | "states" | "of", number> | null {
-  const grids = Object.values(lanes?.streams ?? {}), cells = grids.flatMap((grid) => Array.from({ length: grid.rows * grid.lanes }, (_, i) => grid.at(Math.floor(i / grid.lanes), i % grid.lanes)));
-  const isKnown = (x: number): boolean => !Number.isNaN(x), known = heads.filter(({ moved }) => isKnown(moved)).length, states = cells.filter(isKnown).length;
-  return known === heads.length && states === cells.length ? null : { heads: known, all: heads.length, states, of: cells.length };
-}
+/** How alike a vector is to the one without an edit, where `moved` is (1 - cosine) / 2. */
+export const alike = (moved: number): string => num(1 - 2 * moved, moved < 0.005 ? 3 : 2);
 
 /** A sentence with places for names. */
 export interface Sentence { text: string; names: Record<string, string> }
