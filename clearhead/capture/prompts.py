@@ -110,7 +110,9 @@ class Pairs:
 
     @property
     def metric(self) -> LogitDifference:
-        """logit[answer] - logit[minus]"""
+        """logit[answer] - logit[minus]. Raises UserError for a network without logits."""
+        if not self.ids:
+            raise UserError("expected a model that answers with logits, got one of vectors; try clearhead circuits")
         return LogitDifference(*self.ids, position=self.position)
 
     def difference(self, side: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import GetCoreSchemaHandler
@@ -34,10 +35,11 @@ def is_added(kind: object) -> TypeGuard[str]:
 
 def load_added(kind: str) -> Any:
     """What another package adds under this name. Raises UserError, which names the package, if it is not installed."""
-    where = extensions("mechanisms").get(kind)
+    known = extensions("mechanisms")
+    where = known.get(kind)
     if where is None:
-        package = kind.rpartition(".")[0]
-        raise UserError(f"expected a mechanism that is installed, got {kind}; try pip install {package}")
+        nearest = get_close_matches(kind, known, n=1) or [f"pip install {kind.rpartition('.')[0]}"]
+        raise UserError(f"expected a mechanism that is installed, got {kind}; try {nearest[0]}")
     return load_extension("mechanisms", kind, where)
 
 

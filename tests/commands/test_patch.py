@@ -54,3 +54,10 @@ def test_a_set_with_a_report_whose_python_gives_its_numbers(shell: Shell, folder
         assert row == f"{one['site']} {one['mean']} {one['interval'][0]} {one['interval'][1]}"
     again = shell.done("patch", folders["gpt2"], "--pairs", "found.html", "--of", "heads")
     assert again.out == said.out
+
+
+def test_a_model_of_vectors_is_refused_in_one_line(shell: Shell, folders: Folders):
+    """It has no logits of two answers, whose difference a state could restore."""
+    texts = ["--clean", "one two three", "--corrupt", "one six three"]
+    said = shell.refused("patch", folders["encoder_states"], *texts, "--of", "heads")
+    assert said == "expected a model that answers with logits, got one of vectors; try clearhead circuits"
