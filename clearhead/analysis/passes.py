@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
@@ -198,6 +199,8 @@ def is_everywhere(at: Address, edit: Edit) -> bool:
 @dataclass
 class Following(KeyValues):
     """Keys and values that follow those of the text itself."""
+
+    __repr__ = brief
 
     is_shared: bool = False
     """True if all copies read one row, in which the text stands once."""

@@ -70,7 +70,7 @@ const followers: Record<string, string> = {
   "set.of.": "own ioi greater_than pronouns agreement template",
   "set.type.": "own template",
   "gap.": "difference features image training vector",
-  "position.": positions,
+  "position.": `${positions} fast slow`,
   "positions.": positions,
   "residual.head.": "part stream adds ratio cosine after switch",
   "residual.part.": "attn cross ffn",

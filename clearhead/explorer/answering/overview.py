@@ -138,6 +138,9 @@ def _words(found: Pass, ids: Tensor) -> dict[str, str]:
     size = sum(one.numel() for one in model.network.parameters()) * given.shape[1] * len(whole)
     if model.config.encoder is not None or not isinstance(model.config.head, LanguageHead) or size > BUDGET:
         return words
+    longest = model.config.output.max_length
+    if longest is not None and given.shape[1] + PIECES > longest:
+        return words
     rows = torch.cat([given.expand(len(whole), -1), torch.tensor(whole, device=given.device)[:, None]], 1)
     for _ in range(PIECES if whole else 0):
         later = model.network(Tokens(rows))[:, -1].argmax(-1)

@@ -49,7 +49,8 @@ def test_an_installed_lab_builds_the_site(models: Path, tmp_path):
     (tmp_path / "build" / "course" / "models").symlink_to(models)
     code, said = run("-m", "clearhead_lab.course", "build", path=folder, cwd=tmp_path)
     site_at = tmp_path / "build" / "course" / "site"
-    assert (code, said.splitlines()[-1]) == (0, str(site_at / "index.html")), said
+    assert code == 0, said
+    assert str(site_at / "index.html") in said
     links = re.compile(r'<(?:a|link|script|iframe)\b[^>]*? (?:data-)?(?:href|src)="([^"#?:]+)[^":]*"')
     pages = [page for page in site_at.rglob("*.html") if page.name != "404.html"]
     dead = {

@@ -117,11 +117,11 @@ def test_a_model_that_reads_images(
 ) -> None:
     session = Session(load(folder_of("seer")), name="seer", image=picture(2, np.random.default_rng(3)))
     opened = open_file(session, written(session, tmp_path / "a.html", large=large))
-    show(opened, "heads")
-    before = opened.chances()
     for view in ("image", "heads", "logits", "attention"):
         show(opened, view)
         assert opened.alert is None
+    before = opened.chances()
+    assert before
     opened.button("off", ".change").click()
     opened.settled()
     becomes(lambda: [b is not None for _, _, b in opened.chances()], [True] * len(before))
