@@ -152,6 +152,8 @@ def main(
     from playwright.sync_api import sync_playwright
 
     site = WORK / "site"
+    if unknown := [chapter for chapter in chapters if chapter not in names()]:
+        raise UserError(f"{unknown[0]}: expected one of {', '.join(names())}")
     if not (site / "index.html").is_file():
         raise UserError(f"{site}: expected the course's site, found none; run `python -m clearhead_lab.course build`")
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
