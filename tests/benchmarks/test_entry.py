@@ -33,7 +33,7 @@ def test_a_mistake_is_one_line(capsys):
     ("line", "told"),
     [
         ("benchmarks run nothing", "nothing: expected one of encdec-small, "),
-        ("benchmarks.course_pages nothing", "nothing: expected one of tokens, "),
+        ("benchmarks.course_pages nothing", "nothing: expected one of attention, "),
         ("benchmarks.decoding --only nothing", "--only: expected one of lm-1, lm-8, "),
         ("benchmarks.model_types --only nothing", "--only: expected part of one of distilgpt2, "),
     ],
