@@ -5,7 +5,7 @@ import Bars from "../../src/draw/Bars.svelte";
 import Curve from "../../src/draw/Curve.svelte";
 import Histogram from "../../src/draw/Histogram.svelte";
 import Strip from "../../src/draw/Strip.svelte";
-import Vectors from "../../src/draw/Vectors.svelte";
+import Triangle from "../../src/draw/Triangle.svelte";
 import { clear, page, press, show } from "./mounted";
 
 afterEach(clear);
@@ -51,20 +51,19 @@ test("a curve that picks is a slider over its marks", async () => {
   expect(page.querySelectorAll("tbody tr").length).toBe(3);
 });
 
-test("vectors: an arrow for each, their coordinates in a table", () => {
-  show((target) => mount(Vectors, {
+test("a triangle: an arrow for each vector, their coordinates in a table", () => {
+  show((target) => mount(Triangle, {
     target,
     props: {
-      label: "As vectors", explained: 0.98,
+      label: "Added", width: 300, height: 200,
       vectors: [
-        { label: "0.5 v", x: 1, y: 0, role: "sum" }, { label: "0.5 v", x: 0, y: 1, role: "sum" },
-        { label: "y", sub: "bank", x: 1, y: 1, role: "y" },
+        { label: "x", x: 1, y: 0, role: "base" }, { label: "f", x: 1, y: 1, from: [1, 0], role: "part" },
+        { label: "x + f", sub: " 1.4", x: 1, y: 1, role: "sum" },
       ],
     },
   }));
-  expect(page.querySelectorAll("line").length).toBe(3);
-  expect(page.querySelector("polygon")!.getAttribute("points")!.split(" ").length).toBe(4);
-  expect(texts("tbody tr")).toEqual(["0.5 v 1.000.00", "0.5 v 0.001.00", "y bank1.001.00"]);
+  expect([...page.querySelectorAll("line")].map((line) => line.classList[1])).toEqual(["base", "part", "sum"]);
+  expect(texts("tbody tr")).toEqual(["x 1.000.00", "f 1.001.00", "x + f 1.41.001.00"]);
 });
 
 test("a histogram counts shares", () => {
