@@ -28,10 +28,10 @@ from clearhead.analysis.passes import (
     last_states,
     layouts,
     n_positions,
+    next_size,
     part_of,
     real,
     repeated,
-    round_up,
     row_means,
     shared,
     text_mean,
@@ -329,7 +329,7 @@ class Ablations:
     def _joined(self, firsts: Sequence[passes.Part], part: passes.Part) -> int:
         """How many rows a part has: those that joined, and some that will, because each size of a product is new."""
         key = partial(in_order, self._network)
-        return min(round_up(bisect_right(firsts, key(part), key=key)), len(firsts))
+        return min(next_size(bisect_right(firsts, key(part), key=key)), len(firsts))
 
     def _copies(self, name: str, n: int, cells: tuple[int, int] | None = None) -> Layout:
         """The layout of so many copies of the batch, or of some cells of one text."""
@@ -390,7 +390,7 @@ class Ablations:
         if not all(0 <= start < self.end for start in starts):
             return None
         n = self.end - min(starts)
-        return max(0, self.end - (n if n == 1 else round_up(max(n, LEAST)))), self.end
+        return max(0, self.end - (n if n == 1 else next_size(max(n, LEAST)))), self.end
 
     def _before(self, first: passes.Part) -> str:
         """The address of the states that a part reads."""

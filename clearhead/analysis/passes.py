@@ -183,7 +183,7 @@ def in_order(network: Transformer, part: Part) -> tuple[int, int]:
     return [*network.stacks(), "head"].index(part[0]), part[1]
 
 
-def round_up(n: int) -> int:
+def next_size(n: int) -> int:
     """The next of 1, 2, 4, 7, 11, 17, 26, …"""
     up = 1
     while up < n:

@@ -123,7 +123,7 @@ class Search(ABC):
         return Step(self.history.n_new, *grid)
 
 
-def _read(ids: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
+def _to_cpu(ids: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
     """Tensors of one shape, on the CPU: a GPU is waited for once. Ids are exact in float32 up to 2**24."""
     first, *others = torch.stack([ids.float(), *numbers]).cpu()
     return first.long(), *others
@@ -170,7 +170,7 @@ class Sampling(Search):
             tokens = self.sampler.choose(scores, names, self.history.n_new)
         else:
             tokens = self.sampler.settle(scores, names[0], self.history.n_new, *self.proposal)
-        chosen, log_probs = _read(tokens, self._log_probs(logits, tokens))
+        chosen, log_probs = _to_cpu(tokens, self._log_probs(logits, tokens))
         open_: list[bool] = []
         for slot, token, log_prob in zip(self.live, chosen.tolist(), log_probs.tolist(), strict=True):
             self.written[slot].append(token)
@@ -222,7 +222,7 @@ class BeamSearch(Search):
         totals = self.scores.to(likely.device)[:, :, None] + likely.view(n, k, -1)
         best, index = totals.flatten(1).topk(min(c, k * v))
         tokens, likely = (x.view(n, -1).gather(1, index) for x in (tokens, likely))
-        tokens, best, likely, parents = _read(tokens, best, likely, (index // width).float())
+        tokens, best, likely, parents = _to_cpu(tokens, best, likely, (index // width).float())
         parents = parents.long()
         ended = self._end(best, parents, tokens)
         order = ended.int().sort(dim=1, stable=True).indices[:, :k]

@@ -164,9 +164,8 @@ class Stack(Part):
 
         How small it is only a CPU knows at once; a GPU would have to be waited for.
         """
-        if tracing() or torch.compiler.is_compiling() or self.config.experts is not None:
-            return None
-        if layout.positions.device.type != "cpu":
+        on_cpu = layout.positions.device.type == "cpu"
+        if not on_cpu or tracing() or torch.compiler.is_compiling() or self.config.experts is not None:
             return None
         return layout.only(reads(layout))
 

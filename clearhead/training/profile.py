@@ -205,15 +205,15 @@ def profile(
             optimizer.step()
             optimizer.zero_grad()
 
-    seen: list[dict[str, float]] = []
-    meter = Meter(device, watts)
+    def one_step(i: int) -> dict[str, float]:
+        whole = timed(lambda: step(batches[i % len(batches)]), device)
+        return clock.seconds() | {"step": whole}
+
     with arithmetic.products(), timed_modules(network, clock):
-        for i in range(-WARM_UP, steps):
-            if i == 0:
-                meter = Meter(device, watts)
-            whole = timed(lambda i=i: step(batches[i % len(batches)]), device)
-            seconds = clock.seconds() | {"step": whole}
-            seen += [seconds] if i >= 0 else []
+        for i in range(-WARM_UP, 0):
+            one_step(i)
+        meter = Meter(device, watts)
+        seen = [one_step(i) for i in range(steps)]
         joules, source = meter.read(sum(one["step"] for one in seen))
     examples = [make().to(device) for make in batches[:steps]]
     counted = [flops_of(network, loss, batch, arithmetic) for batch in examples]

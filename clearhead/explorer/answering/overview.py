@@ -11,10 +11,11 @@ from clearhead.analysis.overview import Moved, Overview
 from clearhead.config import LanguageHead
 from clearhead.explorer.answering.answers import DecidedHead, DecidedPart, OverviewReply
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import Pass
+from clearhead.explorer.answering.passes import Pass, greedy
 from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Whole
 from clearhead.explorer.lru_cache import LRUCache
-from clearhead.model import Tokens
+from clearhead.generation import complete
+from clearhead.generation.settings import changed
 from clearhead.model.linear import LinearMap
 from clearhead.trace import Address, Edit, zero
 
@@ -139,14 +140,12 @@ def _words(found: Pass, ids: Tensor) -> dict[str, str]:
     if model.config.encoder is not None or not isinstance(model.config.head, LanguageHead) or size > BUDGET:
         return words
     longest = model.config.output.max_length
-    if longest is not None and given.shape[1] + PIECES > longest:
+    if not whole or (longest is not None and given.shape[1] + PIECES > longest):
         return words
-    rows = torch.cat([given.expand(len(whole), -1), torch.tensor(whole, device=given.device)[:, None]], 1)
-    for _ in range(PIECES if whole else 0):
-        later = model.network(Tokens(rows))[:, -1].argmax(-1)
-        rows = torch.cat([rows, later[:, None]], 1)
-    for i, row in zip(whole, rows[:, -PIECES:].tolist(), strict=True):
-        rest = takewhile(str.isalpha, model.tokenizer.tokens(row))
+    texts = [[*given[0].tolist(), i] for i in whole]
+    written = complete(model.network, texts, config=changed(greedy(model), {"max_new_tokens": PIECES}), scored=False)
+    for i, (best,) in zip(whole, written, strict=True):
+        rest = takewhile(str.isalpha, model.tokenizer.tokens(best.tokens))
         words[str(i)] += "".join(takewhile(lambda text: text[0] not in "▁Ġ", rest))
     return words
 
