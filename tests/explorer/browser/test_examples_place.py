@@ -55,12 +55,26 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
         dim: dict[str, Any] = {"dim": 5} if view == "ffn" else {}
         opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view=view, **dim))
         opened.settled()
+        opened.quiet()
         lead = opened.page.get_by_role("button", name="Which texts excite it most?")
         eventually(lambda opened=opened, lead=lead: _unfold(opened, lead))
         lead.click()
         best = Examples(served.model, TEXTS, at, top=12).all()
         first = opened.page.locator("main ul li b").first
         eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
+
+
+def test_what_is_unfolded_stays_so_when_the_figure_comes_again(open_page: Open, serve: Serve, folder_of) -> None:
+    folder = folder_of("writer")
+    served = serve("writer", load(folder), folder=folder)
+    opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view="heads"))
+    opened.quiet()
+    opened.page.locator("main details > summary").first.click()
+    opened.page.get_by_role("switch").first.click()
+    for place in ("Softmax", "Heads"):
+        opened.step(place)
+        opened.quiet()
+    becomes(opened.page.locator("main details[open]").count, 1)
 
 
 def _shown(every: list[Example], most: int = 11) -> list[Example]:
