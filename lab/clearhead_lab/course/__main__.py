@@ -2,6 +2,7 @@
 
 import sys
 
+import torch
 from cyclopts import App
 
 from clearhead.errors import UserError
@@ -44,6 +45,7 @@ def accept(*names: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Runs a command. A user's mistake is one line or a list of them, never a traceback."""
+    torch.set_num_threads(1)  # As many threads sum in another order, and a trained network's last digits differ.
     try:
         app(arguments, exit_on_error=True, result_action="return_value")
     except UserError as error:

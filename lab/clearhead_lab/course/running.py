@@ -208,14 +208,6 @@ class Runner:
             self.wrong(part.line, f"the claim does not hold: {one.check}, with {claims.told(true)}")
         if fooled:
             self.wrong(part.line, f"the claim holds where it is false: {one.check}, with {claims.told(false)}")
-        said = [" ".join(text.split()) for _, text in claims.sentences(self.parts) if one.is_said(text)]
-        worlds = {f"{at} {name}": value for at, of in (("here", true), ("false", false)) for name, value in of.items()}
-        for name, value in worlds.items():
-            if (
-                isinstance(value, float) and abs(value) < values.CLOSE
-            ):  # Another processor rounds a zero in its own way.
-                worlds[name] = 0.0
-        self.computed(part, values.variables({"sentences": said, "check": one.check} | worlds))
         self.measured += 1
         return claims.html(self.measured - 1, one, true, false)
 
