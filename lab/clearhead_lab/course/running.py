@@ -208,6 +208,8 @@ class Runner:
             self.wrong(part.line, f"the claim does not hold: {one.check}, with {claims.told(true)}")
         if fooled:
             self.wrong(part.line, f"the claim holds where it is false: {one.check}, with {claims.told(false)}")
+        said = [" ".join(text.split()) for _, text in claims.sentences(self.parts) if one.is_said(text)]
+        self.computed(part, values.variables({"sentences": said, "check": one.check}))
         self.measured += 1
         return claims.html(self.measured - 1, one, true, false)
 
