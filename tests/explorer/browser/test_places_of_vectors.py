@@ -1,6 +1,7 @@
 """Numbers of vectors, positions and the scale of scores against Python's, by the formulas of the papers."""
 
 import math
+import re
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -27,19 +28,8 @@ def array(tensor: Tensor) -> Array:
 # --- geometry ---------------------------------------------------------------------------------------------------
 
 
-def plane(vectors: Array, across: Array, up: Array) -> Array:
-    """n 2: the vectors seen in the plane of two directions, the first to the right."""
-    across = across / np.linalg.norm(across)
-    up = up - (up @ across) * across
-    return vectors @ np.stack([across, up / np.linalg.norm(up)], 1)
-
-
-def coordinates(texts: list[str]) -> list[list[str]]:
-    return [text.split(", ") for text in texts]
-
-
 def test_states_as_points(spot: Spot) -> None:
-    """Where every token begins and ends in the plane of both; how far the query turned; the same of unit vectors."""
+    """How far every word is from the chosen one, before and after; how far that one turned; of unit vectors too."""
     page = spot.seen.opened
     show(page, "geometry")
     trace = spot.seen.trace
@@ -47,29 +37,36 @@ def test_states_as_points(spot: Spot) -> None:
     before = array(trace[f"{spot.block}.resid_pre"][0])
 
     def is_right(begin: Array, end: Array) -> None:
-        rows = page.rows("States of all")
-        assert len(rows) == len(end)
+        if spot.name == "seer":
+            words = list(range(len(end)))
+        else:
+            chips = page.page.locator(".ribbon .chips")
+            buttons = (chips.last if spot.stack == "decoder" else chips.first).get_by_role("button").all()
+            marks = ["mark" in (one.get_attribute("class") or "").split() for one in buttons]
+            words = [i for i, one in enumerate(buttons) if not marks[i] and any(map(str.isalnum, one.inner_text()))]
+        words = list(range(len(end))) if len(words) < 3 else words
         cosine = begin[spot.t] @ end[spot.t] / np.linalg.norm(begin[spot.t]) / np.linalg.norm(end[spot.t])
         told = page.page.locator("main p.small", has_text="turned by").inner_text()
         right(told.partition(" turned by ")[2].partition("°")[0], float(np.degrees(np.arccos(cosine))))
-        words = [i for i, row in enumerate(rows) if row[0][0] not in "<[" and any(map(str.isalnum, row[0]))]
-        words = list(range(len(rows))) if spot.name == "seer" or len(words) < 3 else words
         was, now = (np.linalg.norm(x[:, None] - x[None], axis=-1) for x in (begin, end))
-        if spot.t not in words:
-            return
-        left = {pair: now[pair] / was[pair] for pair in combinations(words, 2) if was[pair]}
-        mean = sum(left.values()) / len(left)
-        own = min((pair for pair in left if spot.t in pair), key=lambda pair: left[pair])
-        one, other = own
-        looks = trace[f"{spot.block}.attn.weights"][0, :, spot.t, one if other == spot.t else other]
-        reads = [int(looks.argmax()), looks.max()] if looks.max() > 0.3 and left[own] < 1 else []
+        others = [i for i in words if i != spot.t]
+        rows = page.rows("How far each word is")
+        column(rows, was[spot.t, others].tolist(), -2)
+        column(rows, now[spot.t, others].tolist(), -1)
+        left = [now[pair] / was[pair] for pair in combinations(words, 2) if was[pair]]
+        mean = sum(left) / len(left)
+        other = min(others, key=lambda i: now[spot.t, i] / was[spot.t, i])
+        pair = was[spot.t, other], now[spot.t, other]
+        looks = trace[f"{spot.block}.attn.weights"][0, :, spot.t, other]
+        nearer = pair[1] < pair[0]
         said = page.page.locator("main .headline").inner_text()
-        all_right(said.rpartition("”")[2], left[own], mean, *reads)
-        points = plane(np.concatenate([begin, end]), end[other] - end[one], begin[other] - begin[one])
-        first, last = (coordinates([row[at] for row in rows]) for at in (-2, -1))
-        for axis in (0, 1):
-            column(first, points[: len(begin), axis].tolist(), axis)
-            column(last, points[len(begin) :, axis].tolist(), axis)
+        first, *rest = [part.rpartition("”")[2] for part in re.split(r"(?<=\.) +", said)]
+        all_right(first, *([1 - pair[1] / pair[0]] if nearer else []), *pair)
+        expected = [[1 - mean]] if nearer and mean < 1 else []
+        if nearer and looks.max() > 0.3:
+            expected.append([looks.max(), int(looks.argmax())])
+        for text, numbers in zip(rest, expected, strict=True):
+            all_right(text, *numbers)
 
     eventually(partial(is_right, begin, end))
     page.button("from the block before", "main").click()
@@ -110,8 +107,8 @@ def test_vectors_of_positions(see, name: str) -> None:
         figures = page.figures()
         assert mismatches(figures["Position vectors"].cells, table.tolist()) == []
         assert len(figures["Position vectors"].cells) == min(32, len(table)) * table.shape[1]
-        (near,) = page.tables(f"How like position {spot.t} the others are").values()
-        column(near, alike[spot.t].tolist())
+        near = page.page.locator("main .ends span").all_inner_texts()
+        all_right(" ".join(near), *alike[spot.t])
 
     eventually(is_right)
 
