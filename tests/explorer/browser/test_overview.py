@@ -33,7 +33,7 @@ def opening(open_page: Open, name: str, state: str = "", **options: object) -> O
 
 def bars(opened: Opened) -> dict[str, str]:
     """The shares of the answers by their words, as they stand."""
-    rows = opened.page.locator(".answers li").evaluate_all(
+    rows = opened.page.locator(".answers li:not(.others)").evaluate_all(
         "rows => rows.map((row) => ['.name', '.p'].map((part) => row.querySelector(part).textContent.trim()))"
     )
     return dict(rows)

@@ -26,12 +26,14 @@ describe("the sentence of the overview", () => {
   it.each([
     ["one claim", was, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
     ["the answer gains", { ...was, now: 0.9 }, "Without head 4 of block 23, “Paris” rises from 77 % to 90 %."],
-    ["what gains most is told", { ...was, other: { word: "ĠRome", p: 0.5 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and “Rome” rises to 50 %."],
+    ["what gains most is told", { ...was, other: { word: "ĠRome", p: 0.5 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and “Rome” overtakes it with 50 %."],
+    ["what stays behind it", { ...was, now: 0.6, other: { word: "ĠRome", p: 0.3 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 60 %, and “Rome” rises to 30 %."],
+    ["little of what was lost", { ...was, other: { word: "ĠRome", p: 0.15 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and no word takes its place: “Rome”, which gains most, reaches only 15 %."],
     ["what gains nothing is not", { ...was, other: { word: "ĠRome", p: 0.01 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
   ])("%s", (_, outcome, wanted) => expect(say(headline(cause, outcome, {}))).toBe(wanted));
 
   it("says what a head reads if that is one thing, and all that it reads much", () => {
-    expect([tells(curve, head), tells({ ...curve, moved: 0.1 }, head), tells({ ...curve, weight: 0.4 }, head), tells(null, head)]).toEqual([true, false, false, false]);
+    expect([tells([curve], head), tells([{ ...curve, moved: 0.1 }], head), tells([{ ...curve, weight: 0.4, moved: 0.4 * head.moved }], head), tells([], head)]).toEqual([true, false, false, false]);
     expect(mostRead(curves, curve).map(({ from }) => from)).toEqual([3]);
   });
 

@@ -81,7 +81,7 @@ type Colours = Palette["colours"];
 /** Of a lane at a state: brown what is read, blue who reads from then on, and the answer's colour where it is made. */
 function colourOf({ role, since }: { role: Role; since: number }, state: number, states: number, c: Colours): Rgb {
   if (role === "asks") return since < 0 ? c.acc : mix(c.Q, c.acc, Math.max(0, (state - since) / Math.max(1, states - 1 - since)));
-  return role === "read" ? c.K : role === "reads" ? mix(c.ink3, c.Q, state > since ? 1 : 0.25) : mix(c.ink3, c.K, 0.4);
+  return role === "read" && (since < 0 || state <= since) ? c.K : role === "reads" ? mix(c.ink3, c.Q, state > since ? 1 : 0.25) : mix(c.ink3, c.K, 0.4);
 }
 
 const strengthOf = (role: Role, moved: number): number => (role === "other" ? 0.16 + 0.26 * Math.sqrt(moved) : 0.35 + 0.6 * Math.sqrt(moved));
@@ -133,12 +133,11 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
   }
   const fill = g.createLinearGradient(start, 0, end, 0);
   known.forEach((i) => {
-    fill.addColorStop((area.x[i]! - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(role, between(at(i), change))));
+    fill.addColorStop((area.x[i]! - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, between(at(i), change)) * (lane.hollow ? 0.5 : 1)));
   });
   ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
-  [g.fillStyle, g.strokeStyle, g.lineWidth] = [fill, fill, 1.4];
-  if (lane.hollow) g.stroke();
-  else g.fill();
+  g.fillStyle = fill;
+  g.fill();
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
@@ -146,7 +145,7 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   if (ghost) dashed(g, from, to, [5, 5], rgba(c.ink3, 0.9 * change));
   if (strong > 0.08) {
-    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.1 : 1) * strong;
+    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
     [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];
     stroke(g, from, to);
@@ -173,9 +172,9 @@ export function along({ from, to }: { from: Point; to: Point }, k: number): Poin
 /** What is drawn, but the answers: points with a radius. */
 export function takenBy({ lanes, curves, joins, dot }: Scene): (Point & { r: number })[] {
   const steps = Array.from({ length: 20 }, (_, i) => i / 19), lines = [...curves.filter(({ moved }) => moved[0] >= DRAWN), ...joins];
-  return [...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 : 4 }))), ...lanes.flatMap(({ area: { x }, area, lane, at, dots }) => {
+  return [...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 + 4 : 8 }))), ...lanes.flatMap(({ area: { x }, area, lane, at, dots }) => {
     const y = yOf(area, lane), n = x.length - 1;
-    return [...steps.map((k) => ({ x: x[0]! + k * (x[n]! - x[0]!), y, r: thickness(area, at(Math.round(k * n))[0] || 0) / 2 })), ...x.slice(1).flatMap((_, i) => (dots(i)[0] >= dot ? [1, 2, 3].map(() => ({ x: xIn(area, i, 0.88), y, r: 10 })) : []))];
+    return [...steps.map((k) => ({ x: x[0]! + k * (x[n]! - x[0]!), y, r: thickness(area, at(Math.round(k * n))[0] || 0) / 2 + 4 })), ...x.slice(1).flatMap((_, i) => (dots(i)[0] >= dot ? [1, 2, 3].map(() => ({ x: xIn(area, i, 0.88), y, r: 10 })) : []))];
   })];
 }
 

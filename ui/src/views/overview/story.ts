@@ -70,9 +70,9 @@ export function isMarker(tokens: readonly Token[], i: number): boolean {
   return span === null && text !== "class" && !/^\d/.test(text);
 }
 
-/** What a token reads in a head, in its order: what has at least a tenth of its attention. */
-export function mostRead(curves: readonly Curve[], { z, to }: Curve): Curve[] {
-  return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1).sort((one, other) => other.weight - one.weight).slice(0, 4).sort((one, other) => one.from - other.from);
+/** What a token reads in a head that the answer needs, first what moves it most. */
+export function mostRead(curves: readonly Curve[], { z, to, moved }: Curve): Curve[] {
+  return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1 && one.moved >= SHARE * moved).sort((one, other) => other.moved - one.moved).slice(0, 3);
 }
 
 /** The strongest curve of a head: of another word, if there is one that matters. */
@@ -124,10 +124,10 @@ export const spelt = (text: string): string => t("overview.quoted", { text: word
 export const DECIDES = 0.02;
 
 /** A curve with this share of its head's effect, and of the attention, is what the head is about. */
-const SHARE = 0.25, MOST = 0.5;
+const SHARE = 0.25, MOST = 0.5, FEW = 0.2;
 
-/** Whether one curve says what the head does. */
-export const tells = (curve: Curve | null, { moved }: Head): boolean => curve !== null && curve.weight >= MOST && curve.moved >= Math.max(DECIDES, SHARE * moved);
+/** Whether what is read, most of the attention or of what moves, says what the head does. */
+export const tells = (reads: readonly Curve[], { moved }: Head): boolean => !!reads[0] && reads[0].moved >= Math.max(DECIDES, (reads.reduce((sum, { weight }) => sum + weight, 0) < MOST ? MOST : SHARE) * moved);
 
 /** How far the first answer goes without a head, in points; a vector has only what moves. */
 export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && p >= 0 ? p - best.p : moved);
@@ -147,9 +147,9 @@ export interface Sentence { text: string; names: Record<string, string> }
 /** What is said of an answer as it is and otherwise, and what gains most then. */
 export interface Outcome { word: string; was: number; now: number; other: { word: string; p: number } | null }
 
-/** What a cause does to the answer, which comes first; below this much nothing is said to gain. */
+/** What a cause does to the answer, which comes first; what gains little, of much that was lost, does not take its place. */
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = percent): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
-  return { text: t("overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: percent(other.p) } };
+  return { text: t(other.p < (was - now) / 3 && other.p < FEW ? "overview.off_none" : other.p > now ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: percent(other.p) } };
 }
