@@ -174,7 +174,7 @@ export function takenBy({ lanes, curves, joins, dot }: Scene): (Point & { r: num
   const steps = Array.from({ length: 20 }, (_, i) => i / 19), lines = [...curves.filter(({ moved }) => moved[0] >= DRAWN), ...joins];
   return [...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 + 4 : 8 }))), ...lanes.flatMap(({ area: { x }, area, lane, at, dots }) => {
     const y = yOf(area, lane), n = x.length - 1;
-    return [...steps.map((k) => ({ x: x[0]! + k * (x[n]! - x[0]!), y, r: thickness(area, at(Math.round(k * n))[0] || 0) / 2 + 4 })), ...x.slice(1).flatMap((_, i) => (dots(i)[0] >= dot ? [1, 2, 3].map(() => ({ x: xIn(area, i, 0.88), y, r: 10 })) : []))];
+    return [...steps.map((k) => ({ x: x[0]! + k * (x[n]! - x[0]!), y, r: thickness(area, at(Math.round(k * n))[0] || 0) / 2 + (area.gap > 48 ? 4 : 0) })), ...x.slice(1).flatMap((_, i) => (dots(i)[0] >= dot ? [1, 2, 3].map(() => ({ x: xIn(area, i, 0.88), y, r: 10 })) : []))];
   })];
 }
 
