@@ -10,8 +10,9 @@ from clearhead.errors import UserError
 from clearhead.recipe import ModelChoice, changed, leaves_length, merge, nested, read, recipe_folders
 from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
+from clearhead.session.recipes import with_files
 from clearhead.tasks.language_model import LanguageRecipe
-from clearhead.tasks.registry import validate
+from clearhead.tasks.registry import fields_of, validate
 from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.run_folder import with_absolute_paths
 
@@ -25,11 +26,19 @@ FILES = {
 BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}
 
 
-def message(tables: dict[str, Any]) -> str:
-    with pytest.raises(UserError) as caught:
+def complaint(tables: dict[str, Any]) -> str:
+    try:
         validate(tables, where="my.toml")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def message(tables: dict[str, Any]) -> str:
+    said = complaint(tables)
+    assert said
+    assert "\n" not in said
+    return said
 
 
 # --- the recipes that come along ---------------------------------------------------------------------------------
@@ -93,6 +102,15 @@ def test_unknown_field_is_named_with_the_nearest(change: dict[str, Any], field: 
 def test_unknown_field_like_no_other_lists_all():
     told = message(merge(BASE, {"data": {"zzz": 1}}))
     assert told.startswith("my.toml:data.zzz: no such field; try one of cache, folder, held_out, preparation,")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_no_suggested_field_is_refused(path: Path):
+    tables, _ = with_files(read(path.stem), where=path.name)
+    said = {
+        field: complaint(merge(tables, nested([(field, '"nonsense"')]))) for field in fields_of(tables, where="").fields
+    }
+    assert {field: one for field, one in said.items() if "no such field" in one} == {}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from clearhead.errors import UserError, expectation
 from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import Data
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.names import Names, Schema, options, schema_of
+from clearhead.recipe.names import Names, Schema, options, schema_of, tag
 from clearhead.recipe.tokenizers import BPE, TokenizerConfig
 from clearhead.recipe.training import Training
 
@@ -222,7 +222,7 @@ def explain(error: ValidationError, where: str, *, schema: Schema | None = None,
             return f"{where}:{field}: expected a value, got none; set it"
         case "union_tag_invalid" | "union_tag_not_found":
             name = str(context["discriminator"]).strip("'")
-            tags = sorted({tag for node in place.value if (tag := _tag(node, name)) is not None})
+            tags = sorted({kind for node in place.value if (kind := tag(node, name)) is not None})
             given = str(context.get("tag", "none"))
             remedy = nearest(given, tags) if "tag" in context else f"set it to one of {', '.join(tags)}"
             return f"{where}:{'.'.join([*place.path, name])}: expected one of {', '.join(tags)}, got {given}; {remedy}"
@@ -251,7 +251,7 @@ def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
     path: list[str] = []
     table = nodes = options(schema, schema)
     for part in location:
-        if chosen := [n for n in nodes if len(nodes) > 1 and part == _tag(n, "kind")]:
+        if chosen := [n for n in nodes if len(nodes) > 1 and part == tag(n)]:
             nodes = chosen
         elif isinstance(part, int) or any({"properties", "additionalProperties"} & n.keys() for n in nodes):
             path.append(str(part))
@@ -259,7 +259,3 @@ def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
             inner = [n.get("properties", {}).get(part) or n.get("items") for n in nodes]
             nodes = [o for node in inner if node for o in options(node, schema)]
     return _Place(path, table, nodes)
-
-
-def _tag(node: dict[str, Any], name: str) -> str | None:
-    return node.get("properties", {}).get(name, {}).get("const")

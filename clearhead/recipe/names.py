@@ -1,6 +1,6 @@
 """The names of a recipe's fields, and the nearest to a name that does not exist. Imports no torch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -21,15 +21,17 @@ class Names:
     fields: tuple[str, ...]
 
     @classmethod
-    def of(cls, recipes: Iterable[Schema], model: Schema) -> Self:
-        """The fields of these schemas; a recipe sets those of a model's parts under `model`."""
+    def of(cls, recipes: Iterable[Schema], model: Schema, *, given: Mapping[str, Any] | None = None) -> Self:
+        """The fields of these schemas; a recipe sets those of a model's parts under `model`.
+
+        `given` are the tables of a recipe: then the fields are those that it can set without another `kind`.
+        """
         names: dict[str, None] = {}
         for recipe in recipes:
-            _collect(recipe, recipe, (), names)
-        for table, part in {"stacks": "decoder", "encoder": "encoder", "decoder": "decoder"}.items():
-            _collect(model["properties"][part], model, ("model", table), names)
-        for part in ("head", "init"):
-            _collect(model["properties"][part], model, ("model", part), names)
+            _collect(recipe, recipe, (), names, given)
+        parts = {"stacks": "decoder", "encoder": "encoder", "decoder": "decoder", "head": "head", "init": "init"}
+        for table, part in parts.items():
+            _collect(model["properties"][part], model, ("model", table), names, None)
         return cls(tuple(names))
 
     @property
@@ -65,8 +67,24 @@ def options(node: Schema, schema: Schema) -> list[Schema]:
     return below or [node]
 
 
-def _collect(node: Schema, schema: Schema, path: tuple[str, ...], names: dict[str, None]) -> None:
-    for option in options(node, schema) if len(path) < DEEPEST else ():
+def tag(node: Schema, name: str = "kind") -> str | None:
+    """What tells an alternative from the others."""
+    return node.get("properties", {}).get(name, {}).get("const")
+
+
+def _collect(
+    node: Schema, schema: Schema, path: tuple[str, ...], names: dict[str, None], given: Mapping[str, Any] | None
+) -> None:
+    """Adds the fields below a node. Of alternatives, those of the `kind` in `given`, or all if that is None."""
+    below = options(node, schema) if len(path) < DEEPEST else []
+    if given is not None and sum(tag(option) is not None for option in below) > 1:
+        below = [option for option in below if tag(option) == given.get("kind")]
+    for option in below:
         for name, inner in option.get("properties", {}).items():
             names[".".join((*path, name))] = None
-            _collect(inner, schema, (*path, name), names)
+            table = None if given is None else given.get(name)
+            _collect(inner, schema, (*path, name), names, None if given is None else _table(table))
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

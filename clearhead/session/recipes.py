@@ -20,7 +20,7 @@ from clearhead.errors import UserError, pasted
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import Place, absolute, place
 from clearhead.session.decisions import show
-from clearhead.tasks.registry import field_names, find, validate
+from clearhead.tasks.registry import field_names, fields_of, find, validate
 from clearhead.tasks.task import Files, Given
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
@@ -75,10 +75,13 @@ def plan(
     `recipe` is its name, its file, or data to learn from. `files` are those of the options, by split. Raises UserError
     if the data do not show which recipe they are for.
     """
-    given = tables_given(changes, short, options=OPTIONS)
+    is_recipe = Path(recipe).suffix == ".toml" or recipe in recipes.installed()
+    tables = recipes.read(recipe) if is_recipe else {}
+    fields = fields_given(changes, short, options=OPTIONS, tables=tables)
+    given = recipes.nested(fields)
     named = {name: column for name, column in (columns or {}).items() if column is not None}
-    if Path(recipe).suffix == ".toml" or recipe in recipes.installed():
-        tables, guessed = with_sources(recipes.read(recipe), files, named, given, where=recipe), None
+    if is_recipe:
+        tables, guessed = with_sources(tables, files, named, given, where=recipe), None
     else:
         guessed = guess_of(recipe, files, named, given)
         tables = recipes.merge(recipes.read(guessed.recipe), {"data": guessed.data})
@@ -94,8 +97,7 @@ def plan(
         from clearhead.api import architecture
 
         architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
-    others = fields_given(changes, short, options=OPTIONS)
-    return Plan(checked, guessed.decisions if guessed else [], spelled(recipe, guessed, others))
+    return Plan(checked, guessed.decisions if guessed else [], spelled(recipe, guessed, fields))
 
 
 def with_sources(
@@ -270,11 +272,11 @@ def tables_given(changes: Sequence[str], short: Mapping[str, object], *, options
 
 
 def fields_given(
-    changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]
+    changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str], tables: Mapping[str, Any] = NOTHING
 ) -> list[tuple[str, str]]:
-    """The fields that a command line gives, with their values."""
+    """The fields that a command line gives, with their values. `tables` are those of the recipe, if it is known."""
     fields = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    return [*fields, *pairs(changes, options=(*options, *short))]
+    return [*fields, *pairs(changes, options=(*options, *short), tables=tables)]
 
 
 def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str, Any]:
@@ -288,10 +290,13 @@ def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str
     return training
 
 
-def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, str]]:
+def pairs(
+    changes: Sequence[str], *, options: Sequence[str], tables: Mapping[str, Any] = NOTHING
+) -> list[tuple[str, str]]:
     """`--training.clip 0.5` or `--training.clip=0.5` as (name, value).
 
-    Raises UserError for a name that is neither; `options` are the command's own, one of which may be meant.
+    Raises UserError for a name that is neither; `options` are the command's own, one of which may be meant, and
+    `tables` those of the recipe, if it is known.
     """
     result: list[tuple[str, str]] = []
     rest = list(changes)
@@ -302,7 +307,7 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
         dashed, equals, value = word[2:].partition("=")
         name = dashed.replace("-", "_")
         if name.partition(".")[0] not in field_names().tables:
-            meant = field_names().nearest(name, among=options)
+            meant = nearest_option(name, options, tables)
             remedy = f"did you mean --{meant}?" if meant else "write a field of the recipe as --TABLE.FIELD VALUE"
             raise UserError(f"--{dashed}: no such option; {remedy}")
         if not equals:
@@ -311,3 +316,13 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
             value = rest.pop(0)
         result.append((name, value))
     return result
+
+
+def nearest_option(name: str, options: Sequence[str], tables: Mapping[str, Any]) -> str | None:
+    """The option or field that is meant by this name. It is one that the task of the recipe takes."""
+    if not tables:
+        return field_names().nearest(name, among=options)
+    taken = find(tables.get("task"), where="task").files.columns
+    left_out = {"source", "target", "text"} - {*taken}
+    known = fields_of(with_files(tables, where="task")[0], where="task")
+    return known.nearest(name, among=[one for one in options if one.removeprefix("valid_") not in left_out])

@@ -70,7 +70,7 @@ def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
     try:
         return recipe.model_validate(dict(tables))
     except ValidationError as error:
-        raise UserError(explain(error, where, schema=schema_of(recipe), names=field_names())) from None
+        raise UserError(explain(error, where, schema=schema_of(recipe), names=fields_of(tables, where=where))) from None
 
 
 def recipe_schema() -> Schema:
@@ -83,6 +83,12 @@ def recipe_schema() -> Schema:
 def field_names() -> Names:
     """The fields of every task's recipe."""
     return _field_names(tuple(task.recipe for task in every_task()))
+
+
+def fields_of(tables: Mapping[str, Any], *, where: str) -> Names:
+    """The fields that the recipe with these tables can set. Raises UserError if its task is not known."""
+    recipe = find(tables.get("task"), where=f"{where}:task").recipe
+    return Names.of([schema_of(recipe)], schema_of(ModelConfig), given=tables)
 
 
 @cache
