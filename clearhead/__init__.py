@@ -5,7 +5,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model, TwoTowerModel, load, load_towers
     from clearhead.session.run import Run, compare, start, train
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = ["Model", "Run", "TwoTowerModel", "compare", "load", "load_towers", "start", "train"]
 OF_RUNS = ("Run", "compare", "start", "train")
 

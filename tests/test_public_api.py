@@ -5,6 +5,7 @@ from importlib import import_module
 
 import pytest
 
+from clearhead import __version__
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "public-api.md").read_text(encoding="utf-8")
@@ -27,3 +28,11 @@ def test_experimental_modules_are_there(module: str):
 def test_the_page_states_both():
     assert len(STATED) > 5
     assert len(EXPERIMENTAL) > 5
+
+
+def test_every_file_of_a_release_has_its_version():
+    form = re.compile(r"^(?:version(?: = |: )|## \[|copyright: clearhead )\W?([\d.]+)", re.MULTILINE)
+    projects = ("pyproject.toml", "lab/pyproject.toml", "lab/clearhead_lab/course/mkdocs.yml")
+    for name in (*projects, "CITATION.cff", "CHANGELOG.md"):
+        found = form.search((ROOT / name).read_text(encoding="utf-8"))
+        assert (name, found and found[1]) == (name, __version__)

@@ -4,11 +4,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+from clearhead import __version__
 from clearhead.api.base import ModelBase
 from clearhead.capture.effects import Effect
 from clearhead.data.prompts import Prompt
@@ -46,7 +46,8 @@ def report(
         "sha256": digest.hexdigest(),
         "seed": SEED,
         "resamples": RESAMPLES,
-        **{name: version(name) for name in ("clearhead", "torch")},
+        "clearhead": __version__,
+        "torch": torch.__version__,
         "config": model.config.model_dump(mode="json"),
         "python": CODE.format(file=name, **about),
         "prompts": [asdict(one) for one in prompts],

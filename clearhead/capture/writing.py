@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +19,7 @@ from pydantic import Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from clearhead import __version__
 from clearhead.api.base import ModelBase
 from clearhead.capture.passes import BATCH_TOKENS, Plan, Positions, Window, recorded, windows
 from clearhead.capture.reading import ABOUT, INDEX, Captured, shard_name
@@ -156,7 +156,7 @@ def _about(plan: Plan, settings: CaptureSettings, name: str, texts: Iterable[Tex
     )
     return {
         "format": "clearhead-capture/1",
-        "clearhead": version("clearhead"),
+        "clearhead": __version__,
         "model": {
             "name": name,
             "fingerprint": fingerprint(plan.model),

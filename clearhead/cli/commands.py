@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from cyclopts import App, Group
 
+from clearhead import __version__
 from clearhead.errors import UserError
 from clearhead.extensions import extensions, load_extension
 
@@ -100,6 +101,7 @@ def application(command: str | None = None, *, titles: Collection[str] = ()) -> 
         help="A Transformer you can see through: train it, use it, look inside.",
         help_epilogue=None if is_known else EPILOGUE,
         help_format="markdown",
+        version=__version__,
         version_flags=["--version"],
         result_action="return_value",
         suppress_keyboard_interrupt=False,

@@ -3,10 +3,10 @@
 import os
 import platform
 from collections.abc import Iterator
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from clearhead import __version__
 from clearhead.brief import amount
 from clearhead.cli.options import aligned
 from clearhead.errors import UserError, pasted
@@ -32,7 +32,7 @@ PRODUCTS = {"bfloat16": ("amx_bf16", "avx512_bf16"), "int8": ("amx_int8", "avx51
 
 def first_screen(groups: dict[str, dict[str, str]], folder: Path) -> Iterator[str]:
     """At most 12 lines: where to begin, what is in the folder, and the commands by group."""
-    yield f"clearhead {version('clearhead')}: a Transformer you can see through"
+    yield f"clearhead {__version__}: a Transformer you can see through"
     rows = [("begin", "clearhead demo, which trains a translator in two minutes and opens it")]
     rows += [("here", one) for one in _here(folder)]
     listed = {name for names in groups.values() for name in names}
@@ -79,7 +79,7 @@ def doctor() -> None:
     missing = {package: extra for package, extra in EXTRAS.items() if find_spec(package) is None}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     rows = [
-        ("clearhead", f"{version('clearhead')}, Python {platform.python_version()}, torch {torch.__version__}"),
+        ("clearhead", f"{__version__}, Python {platform.python_version()}, torch {torch.__version__}"),
         ("processor", f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"),
         ("float32", f"kernels of {torch.backends.cpu.get_cpu_capability()}"),
     ]

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from importlib.metadata import version
 from importlib.util import find_spec
 from inspect import getsource
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 
+from clearhead import __version__
 from clearhead.errors import UserError, reason
 from clearhead_lab.datasets import datasets
 from clearhead_lab.experiment import Experiment, Figures, Label, Result, Row
@@ -99,7 +99,7 @@ def document(result: Result) -> dict[str, Any]:
         "quick": result.quick,
         "seeds": list(result.seeds),
         "wanted": result.wanted,
-        "version": version("clearhead"),
+        "version": __version__,
         "design": design(experiment),
         "seconds": round(result.seconds, 1),
         "cpu_seconds": round(result.cpu_seconds, 1),
@@ -144,7 +144,7 @@ def measured_before(experiment: Experiment, folder: Path, *, quick: bool) -> Map
     if not path.exists():
         return {}
     one = read(path)
-    wanted = (experiment.name, quick, version("clearhead"), design(experiment))
+    wanted = (experiment.name, quick, __version__, design(experiment))
     if (one.experiment, one.quick, one.version, one.design) != wanted:
         return {}
     return one.figures()

@@ -72,8 +72,10 @@ def test_table_says_what_is_missing(tmp_path):
     assert rows[-1].endswith("One seed does not say whether a verdict is stable.")
 
 
-def test_thresholds_of_today_judge_what_was_measured_before(tmp_path):
-    table_of(tmp_path, made("one", y_at_least(0)))
+def test_thresholds_of_today_judge_what_was_measured_before(tmp_path, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr("clearhead_lab.running.__version__", "0.1.0")
+        table_of(tmp_path, made("one", y_at_least(0)))
     stricter = by_name(made("one", y_at_least(9)))
     assert kept(tmp_path, stricter)["one"].verdict == "does not hold"
     assert kept(tmp_path / "one", stricter)["one"].verdict == "does not hold", "the folder of one experiment"

@@ -159,6 +159,19 @@ def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(tmp_path, dies: Callab
     assert stays == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
 
 
+def test_a_capture_of_an_earlier_version_opens_and_goes_on(tmp_path, dies: Callable[[int], None], monkeypatch):
+    model, folder = decoder(), tmp_path / "begun"
+    dies(20)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("clearhead.capture.writing.__version__", "0.1.0")
+        with pytest.raises(Killed):
+            capture(model, TEXTS, [RESID], folder, shard_bytes=900)
+    dies(-1)
+    found = capture(model, TEXTS, [RESID], folder, shard_bytes=900)
+    assert found.about["clearhead"] == "0.1.0"
+    assert (found.is_complete, found.n_texts) == (True, len(TEXTS))
+
+
 def test_another_capture_is_refused(tmp_path):
     model, at, out, new = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out", tmp_path / "new"
     capture(model, TEXTS, [at], out)

@@ -1,9 +1,9 @@
 """One HTML file for each set: its models, as the explorer exports them, and the exercises."""
 
 from collections.abc import Collection, Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 
+from clearhead import __version__
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import Reply, RunRequest
 from clearhead.explorer.export.contents import contents
@@ -35,7 +35,7 @@ def parts_by_name(given: ExerciseSet, languages: Collection[str] = ()) -> dict[s
     """
     said = {
         "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
-        "clearhead": version("clearhead"), "models": list(given.models),
+        "clearhead": __version__, "models": list(given.models),
         "exercises": [given.document(exercise) for exercise in given.exercises],
     }  # fmt: skip
     parts = {"exercises": sparse(packed(Reply(said)))}

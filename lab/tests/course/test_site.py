@@ -5,12 +5,12 @@ import inspect
 import pkgutil
 import re
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
+from clearhead import __version__
 from clearhead_lab.course import glossary, reference, site
 from clearhead_lab.course.page import HERE, names
 from clearhead_lab.course.running import Ran
@@ -43,7 +43,7 @@ def test_the_list_of_pages_is_whole(staged: Path):
     assert sorted(listed) == sorted(file.relative_to(staged).as_posix() for file in staged.rglob("*.md"))
     configured = yaml.safe_load(NAV)
     assert configured["use_directory_urls"] is False, "a stick has no server that finds index.html"
-    assert configured["copyright"].startswith(f"clearhead {version('clearhead')},"), "each page says its version"
+    assert configured["copyright"].startswith(f"clearhead {__version__},"), "each page says its version"
 
 
 def anchors(text: str) -> set[str]:
