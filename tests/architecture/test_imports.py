@@ -78,6 +78,8 @@ UNSAFE_CALLS = {"eval", "exec", "torch.save", "yaml.load", "yaml.unsafe_load", "
 
 def _targets(source: Source, item: Import) -> list[str]:
     """The part of the package that an import names: `trace` for `from clearhead import trace`."""
+    if (item.module, item.name) == (PACKAGE, "__version__"):
+        return []  # What any part may say; it imports nothing.
     if item.module == PACKAGE and item.name:
         return [item.name] if (ROOT / PACKAGE / f"{item.name}.py").exists() or item.name in ALLOWED else [""]
     return [part(item.module)] if item.module.split(".")[0] == PACKAGE else []
