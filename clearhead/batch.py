@@ -59,7 +59,7 @@ class Batched(ABC):
 
 @dataclass(frozen=True)
 class Embed(Batched):
-    """Adds `embedding`: the vector of each text, of length 1. That of a blank text is NaN."""
+    """Adds `embedding`: the vector of each text, of length 1. The vector of a blank text is NaN."""
 
     prompt_name: str | None = None
 
@@ -78,7 +78,7 @@ class Embed(Batched):
 class Classify(Batched):
     """Adds `label` and `score`; `labels` and `scores` if a text may have several labels; `value` for a regression.
 
-    `labels` are labels of yours for a model of natural language inference, as in `Model.classify`.
+    `labels` are your own labels, for a model of natural language inference, as in `Model.classify`.
     """
 
     text_pair: str | None = None

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Shaped(Protocol):
-    """A tensor or an array of any library, none of which is imported here."""
+    """A tensor or an array of any library, without importing it."""
 
     dtype: Any
     shape: Any

@@ -24,7 +24,7 @@ Group = Literal["tasks", "families", "mechanisms", "places", "commands"]
 
 @cache
 def extensions(group: Group) -> Mapping[str, str]:
-    """The extensions of a group by name: `module:object` of each. Raises UserError if two have one name."""
+    """The extensions of a group by name: `module:object` of each. Raises UserError if two have the same name."""
     found: dict[str, str] = {}
     for point in entry_points(group=f"clearhead.{group}"):
         if found.setdefault(point.name, point.value) != point.value:

@@ -40,7 +40,7 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def counted(turns: Iterable[T], what: str, n: int | None = None) -> Iterator[T]:
-    """Yields `turns`, of which there are `n` (default: their length), and reports each to the watcher."""
+    """Yields the `n` `turns` (default: their length), and reports each to the watcher."""
     watch = _WATCH.get()
     if watch is None:
         yield from pieces(turns)

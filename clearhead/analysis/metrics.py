@@ -20,7 +20,7 @@ Vectors = Callable[[Tensor, Layout], Tensor]
 Ids = int | Sequence[int]
 """An id, or one for each row of the batch."""
 LEAST = 0.1
-"""The smallest difference of two runs, in logits, of which parts are shares: the odds change by a tenth."""
+"""The smallest difference of two runs, in logits, that is divided into shares: the odds change by a tenth."""
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def sizes_of(tokens: Tokens, n: int) -> list[int]:
 
 
 def row_means(values: Tensor, counts: Tensor) -> Tensor:
-    """n -> b: the mean of each row's values, of which `counts`, b, follow one another; at least 0."""
+    """n -> b: the mean of each row's values. `counts`, b, are the numbers of values of the rows; at least 0."""
     owner = torch.arange(len(counts), device=values.device).repeat_interleave(counts)
     return values.new_zeros(len(counts)).index_add_(0, owner, values).div_(counts).clamp_(min=0.0)
 

@@ -235,7 +235,7 @@ def _place(hook: JsonValue, network: Transformer, stack: str, where: str) -> _Pl
 
 
 def _after_gain(features: Features, reads: _Place, writes: _Place, where: Path) -> Features:
-    """The features as they read the norm's result, of which their files have the value before its gain.
+    """The features for the norm's result; their files have features for the value before its gain.
 
     n = (out - bias) / gain, so that n W_enc = out (W_enc / gain) - (bias / gain) W_enc.
     """

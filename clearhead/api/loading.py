@@ -78,14 +78,13 @@ def load(
     int4: bool = False,
     tokenizer: OwnTokenizer = "own",
 ) -> Model:
-    """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
-    or another library wrote, or from a GGUF file. A folder of PEFT with an adapter is loaded with the model that it
-    names; `base` names another place of that model.
+    """A model by its name on the hub, from a GGUF file, or from a folder: of a run (its best checkpoint), of
+    `Model.save` or of another library. A folder of PEFT is loaded with the model that it names, or with `base`.
 
     Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
     random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only, and
     `int4` to four, which is smaller, less accurate, and quickest for one text on a CPU.
-    `tokenizer` replaces that of the folder, whose files are then not read; None opens the network alone.
+    `tokenizer` replaces the folder's; None opens the network alone.
 
     Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
     have, and, before any weight is read, for weights that do not fit into memory.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Model(ModelBase):
-    """A network, its tokenizer, its image or sound processor, and its default settings of generation."""
+    """A network with its tokenizer, its image or sound processor, and its default settings of generation."""
 
     # --- results ---
 
@@ -65,7 +65,7 @@ class Model(ModelBase):
         """The labels of each text or image with their scores, largest first.
 
         `problem_type` of the head decides whether scores are probabilities that sum to 1, independent probabilities or
-        regression values. `labels` are labels of yours for a model of natural language inference: their scores say
+        regression values. `labels` are your own labels, for a model of natural language inference: their scores say
         whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
         texts = listed(texts, "classify")
@@ -73,11 +73,11 @@ class Model(ModelBase):
         return [sorted(row, key=lambda pair: -pair[1]) for row in rows]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
-        """The best translation of each text, nothing for a blank one. `settings` change `config`: beams=3.
+        """The best translation of each text; "" for a blank text. `settings` change `config`: beams=3.
 
-        Without `config` the search is that of the commands: the model's own settings, with five beams if it has none.
+        The default search is that of the commands: the model's own settings, with five beams if it has none.
 
-        Raises UserError for a name that is no field of GenerationConfig.
+        Raises UserError for an unknown setting.
         """
 
         def ask(known: list[str]) -> list[str]:
@@ -112,7 +112,8 @@ class Model(ModelBase):
     ) -> list[str]:
         """Transcribes each sound: a WAV file, or an array of samples. `settings` as in `translate`.
 
-        Without `language`, such as "de", the model hears it. The task "translate" writes English. With `times`, windows
+        The model detects the language unless `language` names it ("de"). The task "translate" writes English. With
+        `times`, windows
         of long sounds move by the times that the model writes (docs/sound.md).
         """
         config = with_times(changed(self.generation, settings), times=times)
@@ -154,7 +155,7 @@ class Model(ModelBase):
     ) -> Following[str]:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
 
-        The `paths` of what is returned say how the steps so far were computed.
+        The `paths` of the result say how the steps were computed.
 
         Generates one hypothesis and ignores the beams of `config`; `settings` as in `translate`. A `draft`, a smaller
         model of the same vocabulary or "lookup", makes it faster (docs/inference.md). Raises UserError at the call
@@ -188,7 +189,7 @@ class Model(ModelBase):
     def trace(
         self, text: "Input | list[Input]", target: str | list[str] | None = None, *, edit: Edits = None
     ) -> tuple[Trace, Tensor]:
-        """A trace of every value on the way to the logits of one input, and the logits. `edit` changes values.
+        """A trace of every value of the forward pass of one input, and the logits. `edit` changes values.
 
         A list of inputs is one batch: axis b of every value and of the logits counts them, and shorter ones are padded
         at their ends.
@@ -202,8 +203,8 @@ class Model(ModelBase):
     def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
         """A model with the same weights, but without the scale of the scores, or with other positions in every stack.
 
-        The network was not trained that way: the change shows what breaks. The weights are shared. `positions` is a key
-        of `clearhead.config.positions.WITHOUT_WEIGHTS`. Raises UserError if the change is impossible.
+        The network was not trained in this way, so the change shows what breaks. The weights are shared. `positions` is
+        a key of `clearhead.config.positions.WITHOUT_WEIGHTS`. Raises UserError if the change is impossible.
         """
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
@@ -231,14 +232,14 @@ class Model(ModelBase):
     # --- saving ---
 
     def merge(self) -> "Model":
-        """A model whose adapters are a part of its weights. It shares all other weights."""
+        """A model with its adapters merged into its weights. It shares all other weights."""
         return self.around(merged(self.network), about=self.about)
 
     def save(self, folder: str | Path, *, adapter: bool = False, shard_bytes: int = saving.SHARD_BYTES) -> Path:
         """Writes a new folder for `load`, and for other libraries if they have this architecture.
 
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
-        and a model card. An architecture that they do not have is kept in our own form, with a warning.
+        and a model card. An architecture that they do not have is saved in clearhead's own form, with a warning.
 
         Adapters become a part of the weights. With `adapter`, they alone are written, in the form of the library PEFT,
         with the head that was trained with them.

@@ -26,9 +26,9 @@ A = TypeVar("A")
 
 
 def task_of(model: ModelBase, *, verb: str | None = None, name: str = "predict") -> type[RecipeTask[Any]]:
-    """The task that a model was trained for. A model from elsewhere gets one that it can do, if possible with `verb`.
+    """The task that a model was trained for, or for other models a task that they can do, if possible with `verb`.
 
-    Raises UserError, which begins with `name`, if there is none, or if it has another verb.
+    Raises UserError, which begins with `name`, if there is no such task, or if it has another verb.
     """
     if verb == "embed":  # Every network that reads texts has vectors of them.
         return find("embedding", where=name)
@@ -87,7 +87,7 @@ def _names(task: type[RecipeTask[Any]]) -> str:
 
 
 def answered(rows: Sequence[T], ask: Callable[[list[T]], Iterable[A]], blank: A) -> Iterator[A]:
-    """The answers to rows, of which blank texts are not asked about: their answer is `blank`."""
+    """The answers to rows. Blank texts get the answer `blank`."""
     is_blank = [isinstance(row, str) and not row.strip() for row in rows]
     known = [row for row, skipped in zip(rows, is_blank, strict=True) if not skipped]
     answers = iter(ask(known) if known else ())

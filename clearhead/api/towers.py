@@ -35,7 +35,7 @@ from clearhead.trace import Edit, Trace, trace
 
 
 class TwoTowerModel:
-    """A model of texts and one of pictures. `text` and `image` are models like any other; `network` compares both."""
+    """A model of texts and a model of pictures. `text` and `image` are these models; `network` compares them."""
 
     def __init__(self, text: Model, image: Model, network: TwoTowers, kind: Towers) -> None:
         self.text, self.image, self.network, self.kind = text, image, network.eval(), kind
@@ -76,7 +76,7 @@ class TwoTowerModel:
         return self.kind.has_bias
 
     def predictions(self, images: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
-        """The label of the picture at each path; nothing for a blank path."""
+        """The label of the picture at each path; an empty prediction for a blank path."""
 
         def ask(known: list[str]) -> Iterator[Prediction]:
             rows = self.judged([Path(image) for image in known], asked)
@@ -97,7 +97,7 @@ class TwoTowerModel:
     def trace(
         self, images: Sequence[Input], texts: Sequence[str], *, edit: Mapping[str, Edit] | None = None
     ) -> tuple[Trace, Tensor]:
-        """A trace of every value of both towers on the way to the logits, and the logits.
+        """A trace of every value of both towers, and the logits.
 
         An address begins with the name of its tower, such as image.encoder.blocks.0.attn.weights.
         """

@@ -268,8 +268,7 @@ def ctc_text(model: ModelBase, labels: Sequence[int]) -> str:
 def windowed_ctc_logits(model: ModelBase, samples: NDArray[np.float32], rate: int, where: str) -> Iterator[Tensor]:
     """t v: the logits of the moments of a sound, in parts.
 
-    A long sound is read in windows that overlap. Of the moments that two windows have, each gives half: those that are
-    further from its end.
+    A long sound is read in windows that overlap. Each window gives the half of the overlap further from its end.
     """
     reads = model.config.first.input
     assert isinstance(reads, WaveInput)

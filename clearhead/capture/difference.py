@@ -213,7 +213,7 @@ class PartChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed from the first model to the second."""
+    """The changes from the first model to the second."""
 
     tensors: list[TensorChange]
     """Those that differ, the largest relative change first."""

@@ -46,7 +46,7 @@ def means(values: np.ndarray) -> list[Mean]:
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean over texts: of the answer's change in nats, of the vector's as 1 - cosine, or over pairs of prompts."""
+    """A mean over texts (the answer's change in nats, or the vector's as 1 - cosine) or over pairs of prompts."""
 
     site: str
     mean: float

@@ -31,7 +31,7 @@ Score: TypeAlias = tuple[Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class Example:
-    """One text, and how strong the part is at each of its tokens."""
+    """One text, and the strength of the part at each of its tokens."""
 
     __repr__ = brief
 
@@ -66,7 +66,7 @@ class Example:
 
 
 class Examples:
-    """The texts that excite one part most. Iterate over `reading()`, and ask for `best` at any time.
+    """The texts that activate one part most. Iterate over `reading()`, and ask for `best` at any time.
 
     `at` is an address with one number for each position (`….ffn.post[f=7]`, which is the strength), a vector (its norm,
     or with `direction` its dot product with that), or a head's weights (`….attn.weights[h=2]`: the largest weight that
@@ -102,7 +102,7 @@ class Examples:
 
     @property
     def measures(self) -> str:
-        """A description of what the strength is."""
+        """A description of the strength."""
         if self.points:
             return "largest weight on a token other than the first and the special ones"
         if self._direction is not None:

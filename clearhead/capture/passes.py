@@ -71,7 +71,7 @@ class Site:
 
     @property
     def letter(self) -> str | None:
-        """The axis of its positions: t, or s where there is no t; None for one vector for each text."""
+        """The axis of its positions: t, or else s; None if each text has one vector."""
         return next((axis for axis in "ts" if axis in self.axes.split()), None)
 
     @property

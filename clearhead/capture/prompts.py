@@ -53,16 +53,16 @@ def over_prompts(
 
     patch: the share of d(clean) - d(corrupt) that a state of the clean text restores in the corrupt one; `sites` are
     heads, resid, attn, ffn or all. ablate: how much d(clean) falls without a part; `sites` are as in `effects`.
-    direct: what each part adds to d(clean) directly. lens: d(clean) as read after each block. nodes: about how much
-    d(clean) falls if a part writes what it writes on the corrupt text (`refined_nodes`, which `exact` is for). steer:
+    direct: what each part adds to d(clean) directly. lens: d(clean) as read after each block. nodes: an estimate of how
+    much d(clean) falls if a part gives its output for the corrupt text (`refined_nodes`, with `exact`). steer:
     how much d(corrupt) rises with the mean difference of the other half of the prompts added at `sites`, an address.
 
-    The first two are the means of d(clean) and d(corrupt), if there are logits. Prompts whose two differences are so
-    near that shares of them mean little do not count: `n_texts` says how many do.
+    The first two results are the means of d(clean) and d(corrupt), if there are logits. Prompts with nearly equal
+    d(clean) and d(corrupt) are left out; `n_texts` counts the others.
 
-    An answer that is not given is the likeliest on its text, at the last position where the two texts' likeliest
-    answers differ. Positions are aligned by the slots of a template, or else by tokens. Raises
-    UserError for texts where neither fits, and if no prompt's two texts answer differently.
+    The default answer is the likeliest token of its text, at the last position where those of the two
+    texts differ. Positions are aligned by the slots of a template, or else by tokens. Raises UserError for texts
+    where neither fits, and if no prompt's two texts answer differently.
     """
     pairs = [read_prompt(model, one, position=position) for one in prompts]
     batches = [*_batches(pairs, alone=how == "nodes")]

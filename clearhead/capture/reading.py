@@ -28,7 +28,7 @@ def shard_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the vectors of an address come from, one entry for each."""
+    """The origin of each vector of an address."""
 
     __repr__ = brief
 

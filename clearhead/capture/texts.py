@@ -151,7 +151,7 @@ def _mixed(x: Any) -> Any:
 
 
 def drawn(texts: Iterable[Text], n: int, *, seed: int = 0) -> list[tuple[int, Text]]:
-    """At most n of the texts that are not blank with their rows, drawn at random, in the order of the data."""
+    """At most n texts with their rows, drawn at random without blank ones, in the order of the data."""
     known = ((row, text) for row, text in enumerate(texts) if not is_blank(text))
 
     def ranked() -> Iterator[tuple[float, int, Text]]:

@@ -37,7 +37,7 @@ _log = logging.getLogger("clearhead")
 
 
 class CaptureSettings(Config):
-    """What a capture keeps of each text, and how it is written."""
+    """The values that a capture keeps of each text, and their format."""
 
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     positions: Positions = "all"

@@ -1,8 +1,9 @@
 """The commands: where each one stands, and the application that holds them.
 
 A command is one function: its signature, its help and its body. `COMMANDS` names the function, or the App of a command
-with subcommands. Only the module of the command that runs is imported; for the list of all commands all are, so that
-none of them imports torch outside its functions. Other packages add commands as entry points of `clearhead.commands`.
+with subcommands. Only the module of the command that runs is imported. The list of all commands imports all
+modules, so none of them imports torch outside its functions.
+Other packages add commands as entry points of `clearhead.commands`.
 """
 
 import tomllib

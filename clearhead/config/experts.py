@@ -10,7 +10,7 @@ Number = Annotated[int, Field(ge=1, le=2**16)]
 
 
 class Experts(Config):
-    """Several feed-forward parts, of which a router chooses a few for each position (Shazeer et al. 2017)."""
+    """Several feed-forward parts. A router chooses a few for each position (Shazeer et al. 2017)."""
 
     n: Number
     """Number of experts."""

@@ -104,7 +104,7 @@ class TaggingHead(Config):
 
 
 class SpanHead(Config):
-    """Two logits for each position: whether the answer starts there, and whether it ends there."""
+    """Two logits for each position: for a start and for an end of the answer there."""
 
     kind: Literal["span"] = "span"
     transform: bool = False

@@ -41,7 +41,7 @@ class TokenInput(Config):
 
 
 class Continuous(Config):
-    """Numbers of one shape, of which a stem makes one vector for each of a number of positions."""
+    """Numbers of one shape, from which a stem computes a fixed number of vectors."""
 
     medium: ClassVar[str]
     """What the numbers are, for messages: image, sound."""
@@ -127,7 +127,7 @@ class PatchInput(Continuous):
 
 
 class FrameInput(Continuous):
-    """Frames of sound, of which two convolutions make one vector for every second frame (Radford et al. 2022, 2.2)."""
+    """Frames of sound. Two convolutions compute a vector for every second frame (Radford et al. 2022, 2.2)."""
 
     medium = "sound"
     values = "frames"
@@ -162,7 +162,7 @@ USUAL = 50
 
 
 class Convolution(Config):
-    """One of the convolutions over time that a sound runs through."""
+    """A convolution over time."""
 
     width: Annotated[int, Field(gt=0, le=2**16)]
     """Samples, or vectors of the convolution before, that it reads at once."""
@@ -173,7 +173,7 @@ class Convolution(Config):
 
 
 class WaveInput(Continuous):
-    """The samples of a sound of any length, of which convolutions make one vector for each moment.
+    """The samples of a sound of any length. Convolutions compute a vector for each moment.
 
     What is added for its position is a convolution over the moments around it (Baevski et al. 2020, 2).
     """
@@ -196,7 +196,7 @@ class WaveInput(Continuous):
     position_width: Annotated[int, Field(gt=0, le=2**16)] = 128
     """Moments that the convolution of the positions reads at once."""
     position_groups: Width = 16
-    """Groups of components, each of which that convolution makes of the same group."""
+    """Groups of components; that convolution reads and writes each group separately."""
     mask_token: bool = False
     """Keep the vector that replaces masked moments when other libraries pretrain. No moment is masked here."""
     norm: bool = False

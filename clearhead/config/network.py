@@ -13,7 +13,7 @@ StackName = Literal["encoder", "decoder"]
 
 
 class Init(Config):
-    """How a new network's weights are drawn."""
+    """The distribution of a new network's weights."""
 
     std: PositiveFloat = 0.02
     """Standard deviation of embeddings, and of matrices if `matrices` is normal."""

@@ -56,7 +56,7 @@ Divisors = Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=2
 
 
 class LongScaling(Config):
-    """Each angle divided by a number of its own (Ding et al. 2024, LongRoPE).
+    """Each angle divided by its own number (Ding et al. 2024, LongRoPE).
 
     Texts longer than `original_length` need other divisors, with which shorter texts would change, and are refused.
     """

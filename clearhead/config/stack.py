@@ -21,7 +21,7 @@ from clearhead.config.positions import (
 
 
 class Latent(Config):
-    """One short vector for each position, of which all heads make keys and values (DeepSeek-AI 2024, 2.1).
+    """One short vector for each position, from which all heads compute keys and values (DeepSeek-AI 2024, 2.1).
 
     A head's key is a part that all heads share, which rotary positions turn, and then a part of its own.
     """
@@ -29,7 +29,7 @@ class Latent(Config):
     rank: Count
     """Width of that vector."""
     query_rank: Count | None = None
-    """Width of a vector of which queries are made; None makes them of the position's state."""
+    """Width of a vector from which queries are computed; None computes them from the position's state."""
     d_shared: Width
     """Width of the part of a key that all heads share."""
     d_value: Width
@@ -51,7 +51,7 @@ class StackConfig(Config):
     positions: Positions = Sinusoidal()
 
     n_groups: Width | None = None
-    """Number of different blocks, each of which runs n_layers / n_groups times in a row (Lan et al. 2019, 3.1); default
+    """Number of different blocks; each runs n_layers / n_groups times in a row (Lan et al. 2019, 3.1); default
     n_layers."""
     n_kv_heads: Width | None = None
     """Key and value heads: n_heads (the default) is multi-head, 1 multi-query, any other number grouped-query."""
@@ -104,7 +104,7 @@ class StackConfig(Config):
     clamp: Clamp | None = None
     """Limits of the gate, in place of the activation."""
     experts: Experts | None = None
-    """Several feed-forward parts in some layers or all, of which each position takes a few."""
+    """Several feed-forward parts in some layers or all; each position uses a few."""
 
     bias: bool = True
     """Bias in every linear layer and norm. The fields below override it."""
@@ -142,7 +142,7 @@ class StackConfig(Config):
 
     @property
     def sum_width(self) -> int:
-        """Width of what is added to the tokens."""
+        """Width of the vectors that are added to the tokens."""
         return self.d_model if isinstance(self.input, TokenInput) and self.input.tokens_alone else self.embed_width
 
     @property

@@ -90,7 +90,7 @@ def _read(path: Path) -> "Image":
 
 @contextmanager
 def _file(path: Path) -> Iterator["Image"]:
-    """A picture's file, of which the header is read and checked."""
+    """A picture's file, after its header was checked."""
     from PIL import Image
 
     where = str(path)

@@ -239,7 +239,7 @@ def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryI
 
 
 def texts_of(columns: Sequence[Column], where: str, cells: Sequence[object]) -> tuple[str, ...]:
-    """The cells of the columns, all of which hold text. Raises BadRow if one does not."""
+    """The cells of the columns. Raises BadRow if one does not hold text."""
     both = zip(columns, cells, strict=False)
     return tuple([cell if isinstance(cell, str) else text_of(cell, where=f"{where}:{name}") for name, cell in both])
 

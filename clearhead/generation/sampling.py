@@ -13,7 +13,7 @@ from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 
 NEVER = float("-inf")
 RUN = 128
-"""Tokens of which `likeliest` first finds the largest."""
+"""The size of a group whose largest token `likeliest` finds first."""
 SHORTLIST = 512
 """The likeliest tokens that top-p tries first. They nearly always suffice, and sorting all takes longer."""
 

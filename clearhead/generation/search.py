@@ -79,7 +79,7 @@ class Move:
 
 
 class Search(ABC):
-    """Hypotheses that grow in slots: b inputs of k slots each, of which the live ones are computed."""
+    """Hypotheses that grow in slots: b inputs of k slots each. Only live slots are computed."""
 
     def __init__(self, history: History, config: GenerationConfig, *, limit: int, stop: Stop | None = None) -> None:
         """`config` names the special tokens; `limit` is how many tokens are written at most."""
@@ -113,7 +113,7 @@ class Search(ABC):
         return Hypothesis(tuple(tokens), score, log_prob, reason)
 
     def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
-        """The event for all b k slots, of which only the live ones changed. Its tensors are on the CPU."""
+        """The event for all b k slots; only live ones changed. Its tensors are on the CPU."""
         n, cells = self.b * self.k, torch.tensor(live)
         written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens)
         logs = torch.zeros(n).index_copy(0, cells, log_probs)

@@ -148,7 +148,7 @@ def _n_shared(a: list[int], b: list[int]) -> int:
 
 
 RECENT = 9
-"""Measurements of each duration that count, of which the median is taken."""
+"""The number of newest measurements of a duration whose median counts."""
 MEMORY = 0.95
 """Weight of a judged guess, or of a pass, when the next one of its kind is counted."""
 FIRST = 0.8
@@ -263,7 +263,7 @@ BANDWIDTH, LAYER, ROW = 3e10, 2.5e-4, 0.05
 
 @dataclass
 class Drafts:
-    """What speculation did for one text."""
+    """Counts of speculation for one text."""
 
     __repr__ = brief
 

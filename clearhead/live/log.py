@@ -78,7 +78,7 @@ class History:
 
 
 class RunLog:
-    """The log of a run, of which each call of `read` reads what is new.
+    """The log of a run. Each call of `read` reads its new lines.
 
     A last line that is not whole waits for its rest. A log that was written anew, as `resume` does to drop what an
     interrupted attempt wrote after its checkpoint, is read again from its beginning.

@@ -47,7 +47,7 @@ def _apart(z: Tensor, n: int) -> Tensor:
 
 
 class Latents(Part):
-    """c = Norm(W_k x), of which all heads make keys and values; k_h = [W_s x; W_h c]   (DeepSeek-AI 2024, 2.1.2)
+    """c = Norm(W_k x), from which all heads compute keys and values; k_h = [W_s x; W_h c]   (DeepSeek-AI 2024, 2.1.2)
 
     The shared part of the keys, W_s x, comes first, and rotary positions turn it. Queries are made of Norm(W_q x) if
     they have a vector of their own, else of x.

@@ -162,7 +162,7 @@ KINDS["relative_bias"] = Kind(_relative_bias, lambda call: (call.w[0][1], *call.
 
 
 class LayerBiasEncoding(NotAdded, NotTurned, NotScored):
-    """The buckets of distances, of which each layer has a table   (Chung et al. 2023, UMT5)"""
+    """The buckets of distances; each layer has a table for them   (Chung et al. 2023, UMT5)"""
 
     learns_bias = True
 

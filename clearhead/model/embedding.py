@@ -221,7 +221,7 @@ class FrameEmbedding(Embedding):
 
 
 def joined(x: Tensor, width: int, step: int) -> Tensor:
-    """… t c -> … t/step (c width): every step-th vector with its neighbours, of which those beyond the ends are 0."""
+    """… t c -> … t/step (c width): every step-th vector with its neighbours; those beyond the ends are 0."""
     return F.pad(x, (0, 0, width // 2, width // 2)).unfold(-2, width, step).flatten(-2)
 
 

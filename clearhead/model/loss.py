@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary: from logits, or from states in chunks, of which few exist at a time."""
+"""Cross-entropy over a vocabulary: from logits, or from states in chunks, one after another."""
 
 from typing import Any
 

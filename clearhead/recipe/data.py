@@ -98,7 +98,7 @@ class ParallelFiles(FileSource):
 
 
 class RowSource(FileSource):
-    """A source of rows, each of which may be bad."""
+    """A source of rows, some of which may be bad."""
 
     skip_bad: bool = False
     """Leave out rows that cannot be read, and list them. `data.skip_bad` sets it for every source."""

@@ -124,7 +124,7 @@ class GenerationConfig(Config):
     start_id: TokenId | None = None
     """The decoder's first token, which is read and not written; None: the tokenizer's begin token."""
     end_ids: tuple[TokenId, ...] = ()
-    """Tokens each of which ends a text; none: the tokenizer's end token."""
+    """Tokens that end a text; none: the tokenizer's end token."""
     pad_id: TokenId | None = None
     """Fills the rows of texts that have ended while others go on; None: the tokenizer's padding token."""
     forced_first_id: TokenId | None = None

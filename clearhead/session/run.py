@@ -37,7 +37,7 @@ Files: TypeAlias = str | Path | Sequence[str | Path]
 
 
 class Run:
-    """A run in its folder: its best model, its scores, and how it goes on.
+    """A run in its folder: its best model, its scores, and its continuation.
 
     >>> run = clearhead.Run("runs/reviews-1")
     >>> run.model.predict(["What a film!"])
@@ -66,12 +66,12 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        """What it is made from."""
+        """The recipe of the run."""
         return validate(recipe_in(self.folder / RECIPE), where=f"{self.folder}/{RECIPE}")
 
     @property
     def floors(self) -> Sequence[Floor]:
-        """What simple methods score on the same data: the test data of the recipe, or else its validation data."""
+        """The scores of simple methods on the test data of the recipe, or else on its validation data."""
         return (read_floors(self.folder) or Floors()).on("test", "valid")
 
     @cached_property
@@ -163,7 +163,7 @@ def train(
 ) -> Run:
     """Trains a model on your data, and returns the run with its best model. The same as `clearhead train`.
 
-    An interrupt, as Ctrl-C or the notebook's stop, saves and returns the run too, and `run.resume()` continues it.
+    An interrupt, such as Ctrl-C or the notebook's stop, saves and returns the run too, and `run.resume()` continues it.
 
     >>> run = clearhead.train(frame, text="body", label="topic", minutes=2)
     >>> run.scores, run.model.predict(["What a film!"])
@@ -182,7 +182,7 @@ def train(
         target: Column of their translations, or their files.
         valid: Data like `data` for validation (default: part of the training data is held out).
         test: Data like `data`, on which `scores` are measured.
-        skip_bad: Leave out rows that cannot be read, and list them; else all of them are told at once.
+        skip_bad: Leave out rows that cannot be read, and list them; by default an error lists them.
         out: New folder for the run (default: runs/NAME-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most.

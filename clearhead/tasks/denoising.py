@@ -214,7 +214,7 @@ class Pieces:
         return self.both_sizes.sum(axis=1).tolist()
 
     def take(self, rows: Sequence[int]) -> Self:
-        """The same pieces, of which an evaluation measures these alone."""
+        """The same pieces, but an evaluation measures only these."""
         part = copy(self)
         part.chosen = np.array(rows)
         return part

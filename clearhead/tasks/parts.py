@@ -11,7 +11,7 @@ from clearhead.brief import brief
 
 
 class Rows(Protocol):
-    """Encoded examples, of which some can be taken by their numbers."""
+    """Encoded examples that can be selected by number."""
 
     def take(self, rows: Sequence[int]) -> Self:
         """The examples with these numbers."""

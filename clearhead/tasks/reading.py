@@ -59,7 +59,7 @@ class Reading(ABC):
         """Every chosen token to predict exactly once, `size` rows at a time: for evaluation."""
 
     def take(self, rows: Sequence[int]) -> Self:
-        """The same text, of which `everything` yields these rows alone."""
+        """The same text, but `everything` yields only these rows."""
         part = copy(self)
         part.chosen = rows
         return part
@@ -234,7 +234,7 @@ class TextRows(Protocol):
 def text_report(
     rows: Mapping[str, TextRows], tokenizer: Tokenizer, *, length: int, trained: Mapping[str, int]
 ) -> SplitsReport:
-    """The report on these splits, of which `train` is one.
+    """The report on these splits, with `train` among them.
 
     `length` is the most tokens of a piece of a document, without marks. `trained` counts the tokens that the network
     predicts in an epoch, on average.

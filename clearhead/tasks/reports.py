@@ -98,7 +98,7 @@ def shares_line(counts: Mapping[str, int], most: int) -> str:
 
 
 class Labelled(Protocol):
-    """An example with labels, each of which has a place."""
+    """An example with labels, each in a place."""
 
     @property
     def placed(self) -> Iterator[tuple[str, str]]:

@@ -318,7 +318,7 @@ class RecipeTask(Task, Generic[R]):
         return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
 
     def sizes(self) -> Sequence[int]:
-        """The tokens of each validation example, of which `few` gives numbers."""
+        """The tokens of each validation example that `few` numbers."""
         return [size + self.n_marks for size in self.valid.sizes]
 
     @classmethod
@@ -367,7 +367,7 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     @classmethod
     @abstractmethod
     def split(cls, splits: dict[str, list[E]], data: Any) -> dict[str, list[E]]:
-        """The examples of each split, of which those without a source are held out of training.
+        """The examples of each split. A split without a source is held out of training.
 
         Raises UserError for examples that cannot be learnt.
         """

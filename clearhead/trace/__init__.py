@@ -96,7 +96,7 @@ def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
 
 
 class Attached(Protocol):
-    """Numbers read from one value that write to one, such as the features of a sparse autoencoder."""
+    """Numbers computed from one value that change a value, such as the features of a sparse autoencoder."""
 
     @property
     def reads(self) -> str:
@@ -267,7 +267,7 @@ class _Complete(Exception):
 def recording(
     network: nn.Module, paths: Collection[str], *, edit: Mapping[str, Edit] | None = None, explicit: bool = False
 ) -> Iterator[Trace]:
-    """Records the values at these paths alone during one forward pass, and ends it as soon as it has them.
+    """Records only the values at these paths during one forward pass, and ends the pass as soon as it has them.
 
     `edit` is as in `trace`. The block ends where the pass ends. The pass takes its fast form unless `explicit`: the
     values that fast ops hide, such as attention weights and the parts of norms, are missing then, and those of a packed
@@ -307,7 +307,7 @@ def edited(network: nn.Module, edit: Mapping[str, Edit], *, explicit: bool = Fal
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Hides the running trace of this thread from other passes, which a hook may make amid a pass that is traced."""
+    """Hides the running trace of this thread from other passes, such as those of a hook during a traced pass."""
     thread = threading.get_ident()
     tracer = _tracers.pop(thread, None)
     try:

@@ -22,7 +22,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Parses an address. Raises UserError if the text is none."""
+        """Parses an address. Raises UserError if the text is not an address."""
         if not isinstance(text, str):
             raise UserError(f"address: expected text such as decoder.blocks.0.attn.weights, got {type(text).__name__}")
         match = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?", text.strip())
@@ -62,7 +62,7 @@ class Address:
 
 @dataclass(frozen=True, eq=False)
 class ByRow:
-    """Edit: the edits of each copy of a batch, whose copies follow one another."""
+    """Edit: separate edits for each copy of a batch. The copies follow one another."""
 
     each: Sequence[Sequence[tuple[Address, "Edit"]]]
 

@@ -247,7 +247,7 @@ COMPONENTS = (
 
 
 def seconds_of(spans: dict[str, float], name: str) -> float:
-    """Seconds (or FLOPs) of each component, from those of the timed modules, some of which are nested."""
+    """Seconds (or FLOPs) of each component, from those of the timed modules, which may be nested."""
 
     def of(*names: str) -> float:
         return sum(spans.get(one, 0.0) for one in names)

@@ -1,4 +1,4 @@
-"""Gradients of tables of which a batch reads few rows, such as the embedding of a large vocabulary.
+"""Gradients of tables when a batch reads few rows, such as the embedding of a large vocabulary.
 
 Such a gradient has a row for each token of the batch, and is zero elsewhere. The backward pass gives those rows alone.
 The optimizer, which reads all of them, gets a gradient that is zero between the updates.

@@ -216,7 +216,7 @@ class Circuits:
                     change = branch.changes(self.seen[branch.before], self.seen[branch.out], change, written)
 
     def with_read(self, reader: Reader, made: Mapping[str, Tensor]) -> Tensor:
-        """b t d or b t k: the value at a reader's path if it alone read a stream of which the network made `made`."""
+        """b t d or b t k: the value at a reader's path if only this reader had the stream that gives `made`."""
         value, writer = reader.made(made), reader.writer
         return value if writer is None else self.seen[reader.path] - (writer.share(self.seen) - value)
 

@@ -1,4 +1,4 @@
-"""Named architectures and the families of the Hugging Face libraries, each of which is data in a module.
+"""Named architectures and the families of the Hugging Face libraries. Each family is data in a module.
 
 A family's module is imported when a config names its model type, or when all families are asked for. Imports no torch.
 """

@@ -87,7 +87,7 @@ class Family:
     fallback: Document = field(default_factory=dict)
     """Fields written if nothing else sets them, because the library's defaults do not fit every size."""
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Fields whose numbers a checkpoint keeps in a tensor: field -> its names, of which the first one there counts."""
+    """Fields whose numbers a checkpoint keeps in a tensor: field -> names of it; the first existing tensor counts."""
     without: str = ""
     """What its checkpoints hold besides this network, which is left out; empty for nothing."""
     uncounted_padding: bool = False

@@ -39,7 +39,7 @@ class Listed:
 
 
 def listed(folder: Path) -> tuple[Listed, ...]:
-    """The entries of the folder's modules.json, of which the first is the network; none without the file.
+    """The entries of the folder's modules.json, beginning with the network; none without the file.
 
     Raises UserError for entries that are malformed, that name a folder outside, or that begin with another module.
     """

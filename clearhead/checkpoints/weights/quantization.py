@@ -23,7 +23,7 @@ METHODS = {
 }
 """Names of methods in `quant_method` -> ours."""
 BITS = (2, 4, 8)
-"""The widths of numbers of which a word of 32 bits holds a whole number."""
+"""The widths of numbers, in bits, that divide 32."""
 ROW_FORMATS = ("gptq", "gptq_v2")
 COMPRESSED_FORMATS = ("float-quantized", "int-quantized", "naive-quantized", "pack-quantized", "dense")
 

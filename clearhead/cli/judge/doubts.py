@@ -20,7 +20,7 @@ FAR = 3.0
 NORMAL = 1.4826
 """The standard deviation of normal numbers by their median absolute deviation."""
 LEAST = 1e-6
-"""The least probability of which a logarithm is taken."""
+"""The lower limit of a probability in a logarithm."""
 FEATURES = 1 << 18
 """Most kinds of words, and of pieces of words, that it counts."""
 

@@ -92,5 +92,5 @@ def table(rows: Sequence[dict[str, JsonValue]]) -> Iterator[str]:
 
 
 def shown(value: JsonValue) -> str:
-    """A figure to four digits; a dash for none."""
+    """A figure with four digits, or a dash."""
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

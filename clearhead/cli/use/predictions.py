@@ -19,7 +19,7 @@ from clearhead.errors import UserError
 from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
 Say: TypeAlias = Callable[..., Iterator[Prediction]]
-"""(rows, *, first) -> what is said of some inputs, the first of which has this number."""
+"""(rows, *, first) -> the predictions for inputs that are numbered from `first`."""
 
 
 def predict_inputs(

@@ -269,7 +269,7 @@ class DecidedHead(TypedDict):
 
 
 class CurveFacts(TypedDict):
-    """An attention weight, and what its removal moves; p is the probability of the likeliest answer without it."""
+    """An attention weight and its effect; p is the probability of the likeliest answer without it."""
 
     at: str
     weight: float

@@ -1,1 +1,1 @@
-"""Faster ways to compute a step of decoding, each of which proves that it applies."""
+"""Faster ways to compute a step of decoding. Each one checks that it applies."""

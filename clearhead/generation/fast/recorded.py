@@ -26,7 +26,7 @@ ROOM, LEAST_ROOM, MOST_ROWS = 256, 64, 8
 """Cells of all rows together, and of each, by which the room of a recording grows, and the most rows that are recorded.
 Attention goes over empty cells, too, and for many rows that takes longer than what a recording saves."""
 CHECKED = 256
-"""Steps of which one is compared with the network's own."""
+"""One of so many steps is compared with the network's own."""
 Run = Callable[[], object]
 
 

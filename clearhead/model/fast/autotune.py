@@ -10,7 +10,7 @@ from clearhead.machine import tuning_cache
 
 Run = Callable[[], object]
 ROUNDS = 5
-"""Runs of each way in turn, of which the quickest counts: another process can only slow a run down."""
+"""Runs of each way in turn. The quickest counts, because another process can only slow a run down."""
 BUDGET = 0.7
 """Seconds that a process spends on timing. What is asked beyond that is the first way, until a later start."""
 MARGIN = 0.95

@@ -74,7 +74,7 @@ def _drawn(n: int) -> Tensor:
 
 
 def _mixed(down: Tensor, across: Tensor) -> Tensor:
-    """r 1, c -> r c random words, of which any two are independent. One generator draws few numbers, one by one.
+    """r 1, c -> r c random words, any two independent. One generator draws few numbers, one by one.
 
     down_i ^ across_j is uniform, and independent for any two cells. A bijection then mixes the bits, so that no
     relation of the corners of a rectangle is left (the steps of a generator: Steele et al. 2014).

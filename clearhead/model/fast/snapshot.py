@@ -122,7 +122,7 @@ class Snapshot:
     def __init__(
         self, network: nn.Module, copied: Iterable[Tensor] = (), namespaces: Iterable[dict[str, Any]] = ()
     ) -> None:
-        """`copied` are tensors of which a fast path holds a copy, `namespaces` those of the code that it skips."""
+        """`copied` are tensors that a fast path has copied, `namespaces` those of the code that it skips."""
         self.modules = list(network.modules())
         self.kinds = list(map(type, self.modules))
         self.hooks = [*GLOBAL_HOOKS, *(vars(m)[name] for m in self.modules for name in HOOKS)]

@@ -26,7 +26,7 @@ class ClassificationData(TestedData):
     text_pair: Column | None = None
     """Column of the second text, if a label belongs to a pair of texts."""
     label: Column | Annotated[tuple[Column, ...], Field(min_length=2)] = "label"
-    """Column of the labels. Several columns of 0 and 1 are labels of which a text may have any number."""
+    """Column of the labels. With several columns of 0 and 1, a text may have any number of labels."""
     problem_type: ProblemType = "single_label_classification"
     """Whether a text has one label, any number of labels, or a number to predict."""
     separator: Annotated[str, Field(min_length=1)] = "|"

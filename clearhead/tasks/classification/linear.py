@@ -20,7 +20,7 @@ FEW_LABELS = 10
 MANY = 2_000_000
 """In more characters than these, words and pairs of words that only one text has are left out."""
 STRENGTHS = (1.0, 10.0)
-"""The penalties of which validation chooses one: the C of a logistic regression, the alpha of a ridge regression."""
+"""The penalties among which validation chooses: the C of a logistic regression, the alpha of a ridge regression."""
 
 
 @dataclass(frozen=True)

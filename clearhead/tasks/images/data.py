@@ -384,5 +384,5 @@ class Augmentation(Config):
 
 @lru_cache(maxsize=2)
 def draws_of(seed: int, n: int) -> NDArray[np.float64]:
-    """n 3: the draws of an epoch, of which row i belongs to picture i."""
+    """n 3: the draws of an epoch; row i belongs to picture i."""
     return np.random.default_rng(seed).random((n, 3))

@@ -205,7 +205,7 @@ class _Node:
 
 
 def _squad(value: object, path: Place) -> Iterator[tuple[str, list[object]]]:
-    """The questions of SQuAD 1.1 or 2.0 (Rajpurkar et al. 2016, 2018), of which the latter may have no answer."""
+    """The questions of SQuAD 1.1 or 2.0 (Rajpurkar et al. 2016, 2018). Those of 2.0 may have no answer."""
     n = 0
     for article in _Node(value, f"{path}: $")["data"]:
         for paragraph in article["paragraphs"]:

@@ -146,7 +146,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         return example.question, example.context, *(f"{answer.start} {answer.text}" for answer in example.answers)
 
     def describe(self, name: str, examples: Sequence[Question], data: Asked, train: Sequence[Question]) -> SplitReport:
-        """The report on a split. Raises UserError for training windows of which none holds an answer."""
+        """The report on a split. Raises UserError if no training window holds an answer."""
         windows = data.inputs
         counts, held = [0] * len(examples), [0] * len(examples)
         for window in windows.parts:

@@ -65,7 +65,7 @@ def _sentences(path: Place, encoding: str | None, errors: RowErrors) -> Iterator
 
 
 def _is_universal(row: Row) -> bool:
-    """Returns True if a row is one of CoNLL-U: ten columns, of which the first counts the words."""
+    """Returns True if a row is one of CoNLL-U: ten columns, the first with the number of the word."""
     return len(row.fields) == len(CONLLU) and re.fullmatch(r"1(-\d+)?|0\.1", row.fields[0]) is not None
 
 

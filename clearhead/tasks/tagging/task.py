@@ -103,7 +103,7 @@ class WordIds(Parts[SentencePart]):
     """Sentences as ids: one part each, or several if they are longer than the limit."""
 
     n_cut: int
-    """Words with more pieces than fit, of which only the first ones are read."""
+    """Words with more pieces than fit; only the first pieces are read."""
 
     @classmethod
     def of(cls, sentences: Sequence[Words], tokenizer: Tokenizer, limit: int) -> Self:
@@ -251,7 +251,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     def describe(
         self, name: str, examples: Sequence[TaggedSentence], data: Tagged, train: Sequence[TaggedSentence]
     ) -> SplitReport:
-        """The report on a split. Raises UserError for sentences of which no tag is known."""
+        """The report on a split. Raises UserError for sentences without a known tag."""
         sentences, ids, limit, scheme = data.examples, data.inputs, self.limit, scheme_of(self.tags)
         unlabelled = [one for one in sentences if not one.labels]
         if len(unlabelled) == len(sentences):

@@ -74,7 +74,7 @@ def _angles(positions: Values, ours: Values, *, scalings: Scalings) -> dict[str,
 
 
 def exact(near: float, of: Callable[[float], float], value: float) -> float:
-    """The number near this one of which the function is exactly the value. Raises ValueError if there is none."""
+    """The number near this one at which the function has exactly the value. Raises ValueError if there is none."""
     for found in (round(near, 9), near, nextafter(near, 0.0), nextafter(near, 2 * near)):
         if of(found) == value:
             return found
