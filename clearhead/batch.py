@@ -113,7 +113,7 @@ class Classify(Batched):
 
 @dataclass(frozen=True)
 class Predict(Batched):
-    """Adds a column for each value that the model's task gives, such as those of `clearhead predict --json`."""
+    """Adds a column for each value of the model's predictions, as in `clearhead predict --json`."""
 
     text_pair: str | None = None
     """Column of the second texts, such as the contexts of questions."""

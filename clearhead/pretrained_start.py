@@ -53,7 +53,7 @@ def pretrained_start(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
 
 
 def complete_recipe(recipe: Recipe, config: ModelConfig, base: Model | None) -> Recipe:
-    """The recipe with what its run takes from its network: which stacks read a text.
+    """The recipe completed from its network: which stacks read a text.
 
     From a checkpoint it takes the settings of generation too, and those of reading pictures and of making vectors
     unless it has its own.

@@ -198,7 +198,7 @@ def is_everywhere(at: Address, edit: Edit) -> bool:
 
 @dataclass
 class Following(KeyValues):
-    """Keys and values that follow those of the text itself."""
+    """Keys and values after those of the text itself."""
 
     __repr__ = brief
 

@@ -150,7 +150,7 @@ class PatchingSweep:
         return [at for at in self._sites if at.split(".", 3)[3] in VALUES[part]]
 
     def rows(self, *parts: Part) -> Iterator[Row]:
-        """The rows of these parts, or of all, each as soon as it is known."""
+        """Yields the rows of these parts, or of all, as they are computed."""
         for part in parts or PARTS:
             yield from map(self.row, self.sites(part))
 

@@ -1,4 +1,4 @@
-"""Folders of features: ours, and those of SAELens.
+"""Folders of features, in clearhead's form and in that of SAELens.
 
 SAELens: a folder with `cfg.json` and `sae_weights.safetensors`. Its tensors are `W_enc` (d f), `W_dec` (f d), `b_enc`,
 `b_dec`, and for some architectures `threshold` or `log_threshold` (f) and `W_skip` (d d, transposed). `architecture` is

@@ -232,7 +232,7 @@ def gguf_tokenizer(path: Path) -> Tokenizer | None:
 
 
 def gguf_contract(path: Path) -> Contract:
-    """The contract of a model that was exported to a file; that of no training for other files."""
+    """The contract of a model that was exported to a file; an empty contract for other files."""
     content = GgufFile.open(path).metadata.get(CONTRACT, "{}")
     where = f"{path}:{CONTRACT}"
     return Contract.read(parse(str(content).encode(), where), Path(where))

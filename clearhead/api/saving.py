@@ -37,7 +37,7 @@ def adapter_files(model: ModelBase) -> Checkpoint:
 
 
 def whole_files(model: ModelBase, folder: Path, *, shard_bytes: int) -> Checkpoint:
-    """The weights, with the adapters in them, in the form of other libraries, else in our own."""
+    """The weights with merged adapters, in the form of other libraries if possible, else in clearhead's."""
     refuse_rounded(model.network, "save")
     network, has_tokenizer = merged(model.network), model.has_tokenizer
     # What a task predicts by, other libraries take from these settings alone.

@@ -48,7 +48,7 @@ OLD_MODES: dict[str, Mode] = {
 
 @dataclass(frozen=True)
 class Module:
-    """One entry of modules.json, its config.json and what it does."""
+    """One entry of modules.json, its config.json and its function."""
 
     listed: Listed
     config: JsonObject
@@ -67,7 +67,7 @@ class Module:
 
 
 def read_module(folder: Path, one: Listed) -> Module:
-    """The module of this entry. Raises UserError that names the file, for one that is not supported."""
+    """The module of this entry. Raises UserError that names the file, if it is not supported."""
     where = f"{folder / MODULES}:{shown(one.name)}"
     if one.kind not in KINDS:
         raise UserError(f"{where}: expected {', '.join(KINDS)}, got {shown(one.type)}; {REMEDY}")
@@ -271,7 +271,7 @@ class Sentences:
 
     @property
     def pooling(self) -> Mode:
-        """The pooling of an encoder that does nothing else with the states.
+        """The pooling of an encoder without other modules.
 
         Raises UserError if it has other steps, a prompt, or changes texts: such an encoder cannot be trained here.
         """

@@ -129,7 +129,7 @@ class TwoTowerModel:
 
 
 def holds_towers(name: str | Path, *, revision: str | None = None) -> bool:
-    """True if a name or folder is that of a model of two towers."""
+    """True if a name or folder is of a model with two towers."""
     try:
         path = locate(name, revision=revision) / CONFIG
         return path.is_file() and towers_of(read_json(path, limit=CONFIG_LIMIT)) is not None

@@ -194,7 +194,7 @@ class EffectChange:
 
 @dataclass(frozen=True)
 class PartChange:
-    """How a head or neuron changed: norms of what it writes, as shares of the stream it adds to; means over texts."""
+    """The change of a head or neuron: norms of its output, as shares of the stream's norm; means over texts."""
 
     site: str
     own: float
@@ -231,7 +231,7 @@ class Difference:
 def difference(
     first: ModelBase, second: ModelBase, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
 ) -> Difference:
-    """Ranks tensors, heads and neurons by change of weights; over texts also by what they write, and counts answers.
+    """Ranks tensors, heads and neurons by change of weights; over texts also by outputs, and counts answers.
 
     The `top` heads and neurons of each list are kept. Texts are as in `capture`. Raises UserError for models of
     different architectures or vocabularies.
@@ -251,7 +251,7 @@ def over_texts(
     length: int | None = None,
     top: int = 20,
 ) -> Difference:
-    """The difference of two models' tensors, with that of their heads, neurons and answers over texts."""
+    """The difference of two models' tensors, and of their heads, neurons and answers over texts."""
     encoder = Encoder(first, tuple(first.config.stacks), length)
     if (first.reader.reads_images or first.reader.reads_sounds) and any(True for _ in texts):
         raise UserError("difference: expected models that read texts, got some of images or sounds; leave texts out")

@@ -198,7 +198,7 @@ class Plan:
 
     @cached
     def encoder(self) -> Encoder:
-        """Turns texts into ids: for the encoder alone if all sites are in it, else for every stack."""
+        """Turns texts into ids, only for the encoder if all sites are in it, else for every stack."""
         names = tuple(self.model.config.stacks)
         alone = all(site.path.startswith("encoder.") for site in self.sites)
         return Encoder(self.model, names[:1] if alone else names, self.length)

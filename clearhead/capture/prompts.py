@@ -163,14 +163,14 @@ class Pairs:
         return attribute(self.model.network, self.sides[0], metric.answer, minus=metric.minus, position=position).shares
 
     def lens(self) -> Found:
-        """The metric as it is read after each block."""
+        """The metric by the logit lens after each block."""
         network, seen = self.model.network, states(self.model.network, self.sides[0])
         with inference(network):
             each = {at: read(network, seen[at][:, [self.position]])[:, 0] for at in last_layers(self.model)}
         return {at: self.metric.of(logits) for at, logits in each.items()}
 
     def nodes(self, exact: float) -> Found:
-        """About how much the metric falls if a part writes what it writes on the corrupt text, of one pair."""
+        """For one pair, estimates how much the metric falls if a part gives its output for the corrupt text."""
         answer, minus, *_ = *(one for (one,) in self.ids), None, None
         circuits, _ = circuits_of(self.model, *self.sides, answer=answer, minus=minus, position=self.position)
         return {site: torch.tensor([score]) for site, score in refined_nodes(circuits, exact=exact).scores.items()}

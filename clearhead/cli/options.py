@@ -1,4 +1,4 @@
-"""The kinds of option that several commands share, and what they say to people. Imports no torch."""
+"""The options that several commands share, with their help. Imports no torch."""
 
 import sys
 from collections.abc import Iterator, Sequence

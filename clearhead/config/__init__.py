@@ -1,4 +1,4 @@
-"""Every architecture as data: frozen, validated types that say what a network is. Imports no torch.
+"""Every architecture as data: frozen, validated types that describe a network. Imports no torch.
 
 A `ModelConfig` is one or two `StackConfig`s and a head. Encoder-decoder, encoder-only, decoder-only and image models
 differ only in which of these are present and in the values of their fields. Heads, inputs and positions are each named

@@ -24,7 +24,7 @@ class Mechanism(Config):
     kind: str
 
     def build(self, *inputs: Any, **options: Any) -> Any:
-        """The module of the part. What else it takes depends on the part."""
+        """The module of the part. Further arguments depend on the part."""
         return load_extension("mechanisms", self.kind, self.builds)(self, *inputs, **options)
 
 

@@ -1,4 +1,4 @@
-"""How rotary angles change for texts longer than those of training, as data."""
+"""Changes of rotary angles for texts longer than those of training, as data."""
 
 from math import log
 from typing import Annotated, Literal, Self

@@ -200,7 +200,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
-    """Examples to train on and to measure with, and what a run keeps of their data."""
+    """Examples for training and evaluation, and what a run records about their data."""
 
     text_tokenizer: Tokenizer | None
     """The tokenizer that encoded them; None for data that are no texts."""

@@ -148,7 +148,7 @@ YEAR = re.compile(r"(19|20)\d\d")
 
 
 def has_header(rows: Sequence[Sequence[str]], *, least: int = 0) -> bool:
-    """Returns True if the first row has the names of columns: what it holds is unlike what is below.
+    """Returns True if the first row has the names of columns: it differs from the rows below.
 
     The columns must speak for it by more than `least`; if that is 0, names alone suffice.
     """

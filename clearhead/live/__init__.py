@@ -1,1 +1,1 @@
-"""The live page of a run: what its folder records, in a browser, while it trains and afterwards. Imports no torch."""
+"""The live page of a run: its folder's records in a browser, during training and afterwards. Imports no torch."""

@@ -1,4 +1,4 @@
-"""From ids, pixels or frames of sound to vectors: what a stack starts from."""
+"""From ids, pixels or frames of sound to the first vectors of a stack."""
 
 from abc import ABC, abstractmethod
 from math import prod

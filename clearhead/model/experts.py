@@ -62,7 +62,7 @@ _load: ContextVar[Load | None] = ContextVar("load of the experts", default=None)
 
 @contextmanager
 def counted_load() -> Iterator[Load]:
-    """While open, routers with a load-balancing loss count what they choose."""
+    """While open, routers with a load-balancing loss count their choices."""
     load = Load()
     before = _load.get()
     _load.set(load)

@@ -28,7 +28,7 @@ class Norm(Part, Deriving):
 
     @abstractmethod
     def centred(self, x: Tensor) -> Tensor:
-        """The vectors, ... d, minus what the norm subtracts from them."""
+        """The vectors, ... d, after the norm's subtraction."""
 
     @abstractmethod
     def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class Norm(Part, Deriving):
 
     @property
     def gain(self) -> Tensor:
-        """d: what the norm multiplies by."""
+        """d: the factor of the norm."""
         return _one_plus(self.weight) if self.plus_one else self.weight
 
     @property

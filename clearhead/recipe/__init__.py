@@ -232,7 +232,7 @@ def explain(error: ValidationError, where: str, *, schema: Schema | None = None,
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """The remedy for a wrong word: the one that was probably meant, or all."""
+    """The remedy for a wrong word: the word that was probably meant, or all words."""
     close = get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"try one of {', '.join(known)}"
 

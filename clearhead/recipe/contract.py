@@ -1,4 +1,4 @@
-"""What a model was trained under that decides what a network reads of an input. Imports no torch.
+"""The settings of training that decide how a network reads an input. Imports no torch.
 
 A run has it in its recipe, a saved model or adapter in `FILE`. Every way to ask reads texts by it.
 """
@@ -54,13 +54,13 @@ class Contract(Config):
         return cls.read({"task": task, "max_length": length, "overlap": data.get("overlap"), "pairs": pairs}, where)
 
     def files(self) -> dict[str, JsonObject]:
-        """The contract as a file; none where nothing is known."""
+        """The contract as a file; none if nothing is known."""
         known: JsonObject = self.model_dump(mode="json", exclude_none=True)
         return {FILE: known} if known else {}
 
     @classmethod
     def read(cls, content: object, where: Path) -> Self:
-        """The contract in a file. Raises UserError for a content that is none."""
+        """The contract in a file. Raises UserError if it holds no contract."""
         try:
             return cls.model_validate(content)
         except ValidationError as error:

@@ -22,7 +22,7 @@ def language_names() -> dict[str, str]:
 
 
 class SpeechTokens(Config):
-    """start, language, task, no timestamps: what a decoder reads before its first word (Radford et al. 2022, 2.3).
+    """start, language, task, no timestamps: the tokens before a decoder's first word (Radford et al. 2022, 2.3).
 
     A model of one language has only the first and the last.
     """

@@ -45,7 +45,7 @@ class Names:
         return close[0] if close else self.ending(name)
 
     def ending(self, name: str) -> str | None:
-        """The least nested field whose last part is that of `name`, or close to it; None if there is none."""
+        """The least nested field whose last part equals that of `name`, or is close to it; else None."""
         ends: dict[str, str] = {}
         for field in sorted(self.fields, key=lambda field: field.count(".")):
             ends.setdefault(field.rpartition(".")[2], field)

@@ -133,7 +133,7 @@ class Predictor(BatchWorker[Asked]):
         self.taken = []
 
     def answer(self, taken: Sequence[tuple[Ticket[Answer], Asked]]) -> None:
-        """Tells each request what is said of its inputs."""
+        """Gives each request the predictions for its inputs."""
         if not taken:
             return
         texts, own = [one.text for _, one in taken], taken[0][1].zero_shot

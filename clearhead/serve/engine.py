@@ -70,7 +70,7 @@ class Engine(Worker[Prompt, Update]):
         self.drafting = None if draft is None else Drafting(self.network, together, draft, self.snapshot)
 
     def look(self) -> None:
-        """Goes on with the network as it is now, by packed matrices and prefixes only if its code may be skipped."""
+        """Uses the network in its present state, with packed matrices and prefixes only if its code may be skipped."""
         # Packing is a choice by time, which another start may decide otherwise.
         self.network = self.given if self.is_deterministic else packed(self.given, rows=self.slots.most_rows)
         self.prefixes.clear()

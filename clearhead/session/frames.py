@@ -48,7 +48,7 @@ def write_rows(data: object, path: Path, *, names: Sequence[str] = ()) -> Path:
 
 
 def plain(value: Any) -> object:
-    """A value of another library as JSON has it. Raises TypeError for one that JSON has not."""
+    """A value of another library as a JSON value. Raises TypeError if JSON has no such value."""
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, date | time | Decimal | Enum | Path | UUID):

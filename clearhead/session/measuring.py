@@ -1,4 +1,4 @@
-"""The data on which a model is measured: files, or those of its recipe."""
+"""The data on which a model is measured: files, or the recipe's data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

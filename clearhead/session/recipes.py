@@ -180,7 +180,7 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
 
 
 def guess_of_form(contents: Contents, path: Place, others: Mapping[str, str]) -> Guess:
-    """The recipe for data that are no table, and its sources; those of `others` by split."""
+    """The recipe for data that are not a table, and its sources; `others` gives further splits."""
     recipe = FORMS[contents.kind]
     sources = contents.sources
     for split, other in others.items():
@@ -319,7 +319,7 @@ def pairs(
 
 
 def nearest_option(name: str, options: Sequence[str], tables: Mapping[str, Any]) -> str | None:
-    """The option or field that is meant by this name. It is one that the task of the recipe takes."""
+    """The option or field that was probably meant, among those of the recipe's task."""
     if not tables:
         return field_names().nearest(name, among=options)
     taken = find(tables.get("task"), where="task").files.columns

@@ -81,7 +81,7 @@ class Run:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """The scores of the model on the test data of the recipe, or else on what is held out of training."""
+        """The scores of the model on the test data of the recipe, or else on its validation data."""
         return {score.name: score.value for score in self.evaluate().scores}
 
     def evaluate(self, data: object = None, **options: Any) -> Evaluation:

@@ -24,7 +24,7 @@ PAUSE = 1.0
 
 
 class Shown(Protocol):
-    """A run, as far as it is shown."""
+    """The shown state of a run."""
 
     folder: Path
     report: list[str]

@@ -1,1 +1,1 @@
-"""Checkpoints on a disk: tensors, their manifest, and what a disk can refuse."""
+"""Checkpoints on a disk: tensors, their manifest, and errors of the disk."""

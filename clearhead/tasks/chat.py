@@ -79,7 +79,7 @@ class Conversation:
 
 
 def read_conversations(source: Source) -> list[Conversation]:
-    """Every conversation of a source, in order. Raises UserError, which names the row, for one that is none."""
+    """Every conversation of a source, in order. Raises UserError, which names the row, for any other value."""
     if not isinstance(source, Table | HubDataset) or source.text is None:
         raise UserError(f'{source.kind}: expected a table with a column of messages, got none; try text = "messages"')
     text = source.text

@@ -25,10 +25,10 @@ class Rows(Protocol):
 
 @runtime_checkable
 class Settles(Protocol):
-    """A task that decides what its recipe leaves to the data. Any other takes the recipe as it is."""
+    """A task that completes its recipe from the data."""
 
     def settle(self, recipe: Any) -> tuple[Any, Sequence[str]]:
-        """The recipe with what it leaves to the data, and the lines that say so."""
+        """The recipe completed from the data, and the lines that report it."""
         ...
 
 
@@ -38,7 +38,7 @@ D = TypeVar("D", bound=Rows)
 
 @dataclass(frozen=True)
 class EncodedExamples(Generic[E, D]):
-    """Examples, and what the network reads of them."""
+    """Examples, and the network's inputs for them."""
 
     examples: Sequence[E]
     inputs: D

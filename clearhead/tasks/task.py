@@ -97,7 +97,7 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, network: Transformer) -> Evaluation:
-        """The scores of the network on the validation split, or on those of it that `few` names."""
+        """The scores of the network on the validation split, or on the examples that `few` names."""
 
 
 @runtime_checkable

@@ -112,7 +112,7 @@ class PairTask(HeadLoss, RecipeTask[R]):
 
     @abstractmethod
     def bare(self, source: str) -> str:
-        """A source as its data have it, without what the task puts before it."""
+        """A source without the task's prefix, as in the data."""
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:

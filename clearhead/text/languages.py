@@ -30,7 +30,7 @@ def languages(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def language(name: str, known: dict[str, str], option: str) -> str:
-    """The token of a language. Raises UserError, which names `option`, for one that the model does not have."""
+    """The token of a language. Raises UserError, which names `option`, if the model lacks it."""
     if name not in known:
         names = ", ".join(name for name, token in known.items() if name in token and "_" in name) or ", ".join(known)
         shown = names if len(names) < 300 else f"{names[:300]}, ..."

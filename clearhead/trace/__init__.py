@@ -118,7 +118,7 @@ class Attached(Protocol):
         ...
 
     def written(self, change: Tensor) -> Tensor:
-        """... f -> ... d: what a change of the numbers adds where they write."""
+        """... f -> ... d: the effect of a change of the numbers on the value that they write."""
         ...
 
 

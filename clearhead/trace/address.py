@@ -97,7 +97,7 @@ def scale(factor: float) -> Callable[[Tensor], Tensor]:
 
 
 def apply(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
-    """The value with an edit of the part that the address selects. Raises UserError for one that does not fit."""
+    """The value with an edit of the part that the address selects. Raises UserError if the edit does not fit."""
     if isinstance(edit, ByRow):
         copies = list(value.chunk(len(edit.each)))
         for i, own in enumerate(edit.each):

@@ -1,4 +1,4 @@
-"""Training on what another network, the teacher, answers to the same inputs (Hinton et al. 2015)."""
+"""Training on the answers of another network, the teacher, to the same inputs (Hinton et al. 2015)."""
 
 from collections.abc import Callable
 

@@ -110,7 +110,7 @@ def recipe_in(path: Path) -> JsonObject:
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:
-    """Writes the recipe, and removes what a run left that ended before its first checkpoint."""
+    """Writes the recipe, and removes the files of a run that ended before its first checkpoint."""
     for name in LEFT:
         path = folder / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ def _own(mean: nn.Module, network: nn.Module) -> list[tuple[nn.Parameter, nn.Par
 
 @torch.no_grad()
 def add_to(mean: nn.Module, network: nn.Module, share: float) -> None:
-    """mean <- mean + share weights: around an update, it moves the mean by the share of what the update moves."""
+    """mean <- mean + share weights: an update of the weights moves the mean by this share of the change."""
     for a, b in _own(mean, network):
         a.add_(b, alpha=share)
 

@@ -79,7 +79,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Share:
-    """One feature's part of a value, that of all other features, or the error: what no feature explains."""
+    """A part of a value: of one feature, of all other features, or the error, which no feature explains."""
 
     split: Split
     which: int | Literal["others", "error"]
@@ -164,7 +164,7 @@ class Reader:
         return self.name if self.head is None else f"{self.name}[h={self.head}]"
 
     def made(self, values: Values) -> Tensor:
-        """... b t d or b t k: what it makes of a stream, from all that its part makes of it."""
+        """... b t d or b t k: its own part of the value that its group computes from a stream."""
         if self.writer is not None:
             return self.writer.share(values)
         return values[self.path] if self.head is None else values[self.path].select(-3, self.head)
@@ -223,7 +223,7 @@ class Branch:
         return {self.out: out, self.split.address: self.split.features.encode(value)}
 
     def attended(self, clean: Values, heads: Tensor) -> Tensor:
-        """w b t d: what an attention's writers write if its heads write `heads`, b h t d."""
+        """w b t d: the outputs of an attention's writers for the heads' outputs `heads`, b h t d."""
         if self.split is None:
             return heads.transpose(0, 1)
         out = clean[self.out] + (heads - clean[self.heads]).sum(1)

@@ -190,7 +190,7 @@ class Circuits:
         return self.parts.writers(self.seen)
 
     def lost(self, writer: Writer) -> Tensor:
-        """b t d: clean - corrupt of what a writer writes."""
+        """b t d: clean - corrupt of a writer's output."""
         return writer.share(self.seen) - writer.share(self.base)
 
     def lost_by(self, writers: Iterable[Writer]) -> Tensor:

@@ -86,7 +86,7 @@ class Parts:
         return name, next(i for i, one in enumerate(some) if one.before == group.stream and not one.is_cut)
 
     def start(self, name: str, x: Tensor) -> Tensor:
-        """The stream with which a stack begins, from the sum of what its embedding writes."""
+        """The first stream of a stack, from the sum of its embedding's outputs."""
         embed = self.network.stacks()[name].embed
         x = x if embed.norm is None else embed.norm(x)
         return x if embed.project is None else embed.project(x)

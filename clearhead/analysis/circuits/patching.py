@@ -25,7 +25,7 @@ Patched = tuple[str, int | None, Tensor]
 
 
 def patched_nodes(circuits: Circuits, which: Iterable[str] | None = None, *, budget: int = 512) -> dict[str, float]:
-    """By writer: what the metric loses if it writes its corrupt value, the mean over the batch.
+    """By writer: the fall of the metric if it writes its corrupt value, averaged over the batch.
 
     `which` names some writers; None measures all. Several go through one pass, of at most about `budget` positions.
     Raises UserError for a writer that is not in the graph.
@@ -44,7 +44,7 @@ def patched_nodes(circuits: Circuits, which: Iterable[str] | None = None, *, bud
 def patched_edges(
     circuits: Circuits, which: Iterable[tuple[str, str]] | None = None, *, budget: int = 512
 ) -> dict[tuple[str, str], float]:
-    """By writer and reader: what the metric loses if this reader alone sees the writer's corrupt value.
+    """By writer and reader: the fall of the metric if only this reader sees the writer's corrupt value.
 
     `which` names some edges; None measures all. Raises UserError for an edge that is not in the graph.
     """
@@ -85,7 +85,7 @@ def _group(
 
 
 def read_again(circuits: Circuits, group: Group, streams: Tensor) -> dict[str, Tensor]:
-    """n b ...: what a group's readers make of streams, n b t d, by their paths."""
+    """n b ...: the values that a group's readers compute from streams, n b t d, by their paths."""
     n = len(streams)
     copies = Copies(circuits.parts, circuits.tokens, n)
     made = copies.made(group, streams.flatten(0, 1), circuits.seen)
@@ -160,7 +160,7 @@ def refined_nodes(circuits: Circuits, *, exact: float = EXACT, budget: int = 512
 
 
 def refined_edges(circuits: Circuits, *, budget: int = 512) -> Edges:
-    """(clean - corrupt of what a reader's part writes) . dm/d written, exact through the reader itself.
+    """(clean - corrupt of the output of a reader's part) . dm/d output, exact through the reader itself.
 
     A softmax or an activation that saturates misleads the gradient before it, not the one behind it (Kramar et al.
     2024, AtP*, does so for queries and keys). Edges to the network's head are exact. About as many copies of each

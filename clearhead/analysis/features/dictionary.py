@@ -1,4 +1,4 @@
-"""`Features`: what a sparse autoencoder or a transcoder has learned, and where in a network it belongs."""
+"""`Features`: a trained sparse autoencoder or transcoder, and its place in a network."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -18,7 +18,7 @@ Kind = Literal["sae", "transcoder"]
 
 @dataclass(frozen=True)
 class Site:
-    """The two values of a network between which features stand: what they read, and what they write to."""
+    """The two values of a network that features read and write."""
 
     reads: str
     writes: str
@@ -151,7 +151,7 @@ class Features:
         return torch.zeros_like(active).scatter(-1, at, largest)
 
     def written(self, change: Tensor) -> Tensor:
-        """... f -> ... d: what a change of the features adds to the value at `writes`."""
+        """... f -> ... d: the effect of a change of the features on the value at `writes`."""
         return change @ self.like(change).w_dec
 
     def reconstructed(self, value: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ def report(network: Transformer, inputs: Inputs, features: Features, labels: Seq
 
 
 def replacing(features: Features) -> dict[str, Edit]:
-    """Edits that put what the features reconstruct in place of the value that they write."""
+    """Edits that replace the value that features write by their reconstruction."""
     read: list[Tensor] = []
 
     def look(value: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ def top_examples(
 
 
 def effect_on_logits(network: Transformer, features: Features, feature: int) -> Tensor:
-    """v: what a unit of a feature adds to each logit by the direct way, up to the scale of the final norm.
+    """v: the direct effect of a unit of a feature on each logit, up to the scale of the final norm.
 
     head.W (gain * (w - mean(w))), w the feature's row of W_dec, as `attribute` splits a logit (Elhage et al. 2021).
     Raises UserError if the features do not write to the stream of the last stack, or if the way is not linear.

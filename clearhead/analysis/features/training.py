@@ -197,7 +197,7 @@ class Buffer:
         self.is_whole = self._fill(min(BEGIN, self.most))
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields what the features read and what they predict, n d each, without end."""
+        """Yields the inputs and the targets of the features, n d each, without end."""
         while True:
             order = torch.randperm(len(self.x), generator=self.draw)
             for at in order.split(size):

@@ -120,7 +120,7 @@ def bias(theirs: str, *parts: str, default: bool = False, stack: str = "decoder"
 
 
 def without(fields: Sequence[FieldRule], *names: str) -> tuple[FieldRule, ...]:
-    """The entries but for those of these names."""
+    """All entries except these names."""
     return tuple(entry for entry in fields if entry.theirs not in names)
 
 

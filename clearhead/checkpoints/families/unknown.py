@@ -1,4 +1,4 @@
-"""What an architecture without a table says: its mechanisms, and the nearest one that opens. Imports no torch."""
+"""The mechanisms of an architecture without a table, and the nearest one that opens. Imports no torch."""
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -33,7 +33,7 @@ def train(
     seed: int = 0,
     device: Device = "cpu",
 ) -> None:
-    """Train a sparse autoencoder or a transcoder on a model's values, and report what it keeps of the model's work.
+    """Train a sparse autoencoder or a transcoder on a model's values, and report how well it replaces them.
 
     Reads texts with the model while it trains, so no values have to be stored before. At the end a tenth of the texts,
     which was kept apart, gives the report: the loss with what the features reconstruct in place of the value, against

@@ -63,7 +63,7 @@ class Pairs:
     def measure(
         self, model: "Model", how: "How", sites: str = "heads", *, name: str, exact: float = 1 / 3
     ) -> "list[Effect]":
-        """The effects over the prompts, without those of the clean and the corrupt texts, which are told."""
+        """The effects over the prompts. The metrics of the clean and the corrupt texts are printed."""
         from clearhead.capture import over_prompts
         from clearhead.capture.prompts import ENDS
         from clearhead.capture.report import write_report

@@ -1,4 +1,4 @@
-"""Training of sparse features: the texts, the progress on the console, and what the report says."""
+"""Training of sparse features: the texts, the progress on the console, and the report."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

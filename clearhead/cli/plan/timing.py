@@ -1,4 +1,4 @@
-"""The training steps that `clearhead profile` times, and what it shows of them."""
+"""The training steps that `clearhead profile` times, and its tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 

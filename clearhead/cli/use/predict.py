@@ -15,7 +15,7 @@ def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | No
 
 
 def predict(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
-    """Print what a model says of texts given on the line, or of each line or row of a file or of standard input.
+    """Print a model's predictions for texts on the line, or for each line or row of a file or of standard input.
 
     The output is that of the task that the model was trained for: a translation, labels with their probabilities, ...
     Its own command, such as classify or translate, refuses a model of another task. Each input gives one line of
@@ -115,7 +115,7 @@ def fill(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
 
 
 def summarize(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
-    """Print what an encoder-decoder writes for each text, such as a summary.
+    """Print an encoder-decoder's output for each text, such as a summary.
 
     Args:
         texts: Texts; after -- they may begin with a hyphen.

@@ -113,7 +113,7 @@ def inputs_of(texts: Sequence[Row], given: Options, columns: InputColumns) -> It
 
 
 def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options, *, what: str = "predictions") -> None:
-    """Writes what is said of the inputs, in their order."""
+    """Writes the predictions for the inputs, in their order."""
     as_json = given.json or (given.out is not None and given.out.suffix in (".jsonl", ".ndjson"))
     n = 0
     shows = given.file is not None and (given.out is not None or not sys.stdout.isatty())

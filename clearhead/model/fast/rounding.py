@@ -34,7 +34,7 @@ class RoundedMatrix:
         return cls(bits, integers, scale, weight.shape[1])
 
     def restored(self) -> Tensor:
-        """f d, float32: what the integers stand for."""
+        """f d, float32: the values of the integers."""
         if self.bits == 8:
             return self.integers * self.scale[:, None]
         return grouped.restored(self.integers, self.scale, self.width)

@@ -1,4 +1,4 @@
-"""What a classifier's recipe leaves to its table, and the lines that say what a run trains with. Imports no torch."""
+"""Settings of a classifier that depend on its table, and the lines that report them. Imports no torch."""
 
 from collections.abc import Iterator
 from typing import TypeVar

@@ -225,7 +225,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     # --- training
 
     def settle(self, recipe: ClassificationRecipe) -> tuple[ClassificationRecipe, Sequence[str]]:
-        """The recipe with what it leaves to the data, and the lines that say so."""
+        """The recipe completed from the data, and the lines that report it."""
         recipe = settle(recipe, n_tokens=sum(self.train.sizes), n_labels=len(self.labels))
         return recipe, [*lines_of(recipe)]
 

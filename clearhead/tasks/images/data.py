@@ -197,7 +197,7 @@ def _shape(array: NDArray[np.generic]) -> str:
 
 
 def channels_of(pictures: Sequence[LabelledPicture]) -> int:
-    """1 if all pictures are grey, otherwise 3. Raises UserError, which names the file, for one that is no picture."""
+    """1 if all pictures are grey, otherwise 3. Raises UserError, which names the file, if it is not a picture."""
     return 1 if all(_shape_of(one)[2] for one in pictures) else 3
 
 

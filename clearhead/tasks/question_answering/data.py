@@ -320,7 +320,7 @@ def exact(output: str, references: Sequence[str]) -> float:
 
 
 def f1(output: str, references: Sequence[str]) -> float:
-    """The best F1 of the output's words with one of the references; no answer is right where there is no reference."""
+    """The best F1 of the output's words with one of the references; without a reference, the empty answer is right."""
     return max(_f1(normalized(output).split(), normalized(text).split()) for text in references or [""])
 
 

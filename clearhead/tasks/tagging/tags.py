@@ -159,7 +159,7 @@ def tag_scores(
 
 
 def usual_tags(tagged: Iterable[tuple[str, str]]) -> Callable[[str], str]:
-    """The most frequent tag of a word among these, or that of all words for another word."""
+    """The most frequent tag of each word; another word gets the most frequent tag of all."""
     counts = defaultdict[str, Counter[str]](Counter)
     for word, tag in tagged:
         if tag:

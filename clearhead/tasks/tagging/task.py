@@ -347,7 +347,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
         return Evaluation((*scores, Score("loss", loss)), samples, loss=loss, examples=tuple(examples))
 
     def floors(self, held_out: Mapping[str, Tagged]) -> Iterator[Floor]:
-        """The most frequent tag of each word in training, or that of all words for one that is not there."""
+        """The most frequent tag of each word in training; an unknown word gets the most frequent tag of all."""
         tag = usual_tags(
             (word, tag) for one in self.train.examples for word, tag in zip(one.words, one.tags, strict=True)
         )

@@ -33,7 +33,7 @@ def shown(raw: bytes) -> str:
 
 
 def hidden(piece: str) -> bytes | None:
-    """The bytes behind a piece, or None for a special token, which stands for none."""
+    """The bytes of a piece, or None for a special token."""
     try:
         return bytes([BYTE_VALUES[character] for character in piece])
     except KeyError:

@@ -82,7 +82,7 @@ def _pipeline(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.T
 
 
 def decoder(*, byte_fallback: bool, prefix: bool) -> decoders.Decoder:
-    """Turns SPACE back into spaces and drops the one that was put in front."""
+    """Turns SPACE back into spaces and drops the added leading space."""
     return decoders.Sequence(
         [
             decoders.Replace(SPACE, " "),

@@ -79,7 +79,7 @@ def no_pooler(name: str) -> Rule:
 
 
 def classifier_dropout(theirs: str = "classifier_dropout") -> Field:
-    """The dropout before a classifier, which defaults to that of the network."""
+    """The dropout before a classifier, by default the network's."""
     return computed(
         theirs,
         "head.dropout",

@@ -66,7 +66,7 @@ def clip_image_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 def tower_heads(name: str, prefix: str, projection: str, *, norm: bool, pool: str) -> tuple[HeadMap, HeadMap]:
-    """One vector of a state, through a matrix and as it is."""
+    """One vector from a state, with a projection and without."""
     constants = {"head.kind": "vector", "head.norm": norm, "head.pool": pool}
     width = same("projection_dim", "head.width", default=512)
     return (
