@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, places
-from clearhead.analysis.metrics import Vectors, mean_states
+from clearhead.analysis.metrics import Cosine, Vectors, mean_states
 from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, part_of, traced
 from clearhead.model import Transformer
 from clearhead.progress import cached
@@ -46,7 +46,7 @@ class Moved:
     moved: float
     """M of this value := 0, of a weight with the others of its row unchanged; NaN: not measured."""
     p: float
-    """The probability of the likeliest answer without it; NaN for a vector."""
+    """The probability of the likeliest answer without it; of a vector its cosine."""
     risen: int
     """The answer that gains most without it; -1 for a vector, and where it was not measured."""
     risen_p: float
@@ -57,8 +57,8 @@ class Moved:
 class Overview:
     """M(edit) = 1/2 sum_w |p(w) - p(w | edit)|: the share of one answer, 0 to 1, that moves with an edit of its pass.
 
-    A network that makes vectors has (1 - cosine) / 2 instead, and a span the mean of its start's and its end's M. Each
-    attribute is measured when it is first read; what `budget` does not reach is NaN.
+    A network that makes vectors has what the cosine with `toward` moves instead, and a span the mean of its start's
+    and its end's M. Each attribute is measured when it is first read; what `budget` does not reach is NaN.
     """
 
     def __init__(
@@ -71,13 +71,15 @@ class Overview:
         edit: Mapping[str, Edit] | None = None,
         seen: Seen | None = None,
         vectors: Vectors = mean_states,
+        toward: Tensor | None = None,
         budget: float = float("inf"),
     ) -> None:
         """`position` is that of the answer in the last stack. By default it is the one, `among` those given or all that
         answer, whose best head moves the answer most. A decoder alone answers at its last position.
 
-        Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already. Heads
-        take about `budget` multiplications, each other attribute half as many, and half a pass of the text at least.
+        Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already.
+        `toward` is the vector, d, of another text; by default the text's own. Heads take about `budget`
+        multiplications, each other attribute half as many, and half a pass of the text at least.
         Raises UserError for several texts or a wrong position.
         """
         tokens = one_text(network, inputs)
@@ -92,7 +94,9 @@ class Overview:
             position = -1
         self._asked = None if position is None else position % length
         self._seen = traced(network, tokens, self._edit, without=("heads",))[0] if seen is None else seen
-        self._ablate = partial(Ablations, network, self._tokens, edit=self._edit, vectors=vectors, seen=self._seen)
+        metric = None if toward is None else Cosine(toward[None], vectors)
+        ablate = partial(Ablations, network, self._tokens, edit=self._edit, vectors=vectors, seen=self._seen)
+        self._ablate = partial(ablate, metric=metric)
         self._whole = self._ablate(position=position)
 
     @property
@@ -111,8 +115,8 @@ class Overview:
 
     @cached
     def answer(self) -> Tensor:
-        """v: the probabilities at the position; of a span those of its start. A vector has none."""
-        return torch.empty(0) if self.is_vector else self._ablations.expected[0].exp()
+        """v: the probabilities at the position; of a span those of its start. Of a vector, 1: its cosine."""
+        return self._ablations.expected[:1] if self.is_vector else self._ablations.expected[0].exp()
 
     @cached
     def _ablations(self) -> Ablations:
@@ -332,7 +336,7 @@ class Overview:
         made = ((chosen[i], logs) for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS))
         for i, logs in itertools.chain(((i, expected) for i in free), made):
             if self.is_vector:
-                moved[i] = (1 - logs).clamp(min=0).cpu() / 2
+                moved[i], p[i] = (expected - logs).abs().cpu(), logs.cpu()
             else:
                 gains = logs.exp() - expected.exp()
                 moved[i] = gains.abs().sum(-1).cpu() / 2

@@ -36,7 +36,7 @@ def answer(network: Transformer, given: list[Tokens], edit: Mapping[str, Edit], 
 
 def moved(network: Transformer, p: Tensor, q: Tensor) -> float:
     if isinstance(network.config.head, c.NoHead):
-        return (1 - torch.cosine_similarity(p, q, dim=0).item()) / 2
+        return 1 - torch.cosine_similarity(p, q, dim=0).item()
     return (p - q).abs().sum().item() / 2
 
 
@@ -150,3 +150,18 @@ def test_the_position_is_that_of_the_best_head():
     assert among.position == max((1, 5), key=lambda t: best[t])
     with pytest.raises(UserError, match="position 6"):
         _ = Overview(network, given, position=6)
+
+
+def test_a_vector_is_compared_with_another():
+    """What moves is the cosine with that, and `p` is the cosine without the part."""
+    network = shaken(CONFIGS["encoder_states"])
+    given, toward = inputs(network), torch.randn(network.config.encoder.d_model)
+    found = Overview(network, given, toward=toward)
+
+    def cosine(edit: Mapping[str, Edit]) -> float:
+        return float(torch.cosine_similarity(answer(network, given, edit, 0), toward, dim=0))
+
+    assert found.answer.tolist() == pytest.approx([cosine({})], abs=1e-5)
+    for one in (*found.heads, *found.parts):
+        assert one.p == pytest.approx(cosine({one.at: zero}), abs=1e-5)
+        assert one.moved == pytest.approx(abs(one.p - cosine({})), abs=1e-5)

@@ -285,7 +285,7 @@ class OverviewReply(TypedDict):
 
     position: int
     kind: Literal["word", "class", "vector"]
-    """A vector has no answers, and 1/2 (1 - cosine) moves."""
+    """A vector's answer is the text that it is compared with, `p` its cosine, which moves."""
     answers: NotRequired[list[OverviewAnswer]]
     """The likeliest, of heads."""
     at: NotRequired[list[str]]

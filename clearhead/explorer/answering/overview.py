@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.overview import Moved, Overview
-from clearhead.config import LanguageHead
+from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.explorer.answering.answers import DecidedHead, DecidedPart, OverviewReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, greedy
-from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Whole
+from clearhead.explorer.answering.questions import BoundedText, OfRun, Reply, RunRequest, Whole
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.generation import complete
 from clearhead.generation.settings import changed
@@ -42,6 +42,8 @@ class OverviewQuestion(OfRun):
     position: Whole | None = None
     """That of the answer in the last stack. None: the one whose best head moves it most."""
     part: Part
+    near: BoundedText | None = None
+    """The text with which a vector is compared. None: itself."""
 
 
 def is_exact(opened: Opened) -> bool:
@@ -57,24 +59,27 @@ def overview(opened: Opened, question: OverviewQuestion) -> Reply[OverviewReply]
     """One part of the overview. The parts of one run share its pass."""
     found = opened.passes.get(question.run)
     with opened.passes.arithmetic.products():
-        seen = overview_of(opened, question.run, question.position)
-        about, tensors = _part(seen, found, question.part)
+        seen = overview_of(opened, question.run, question.position, question.near)
+        about, tensors = _part(seen, found, question)
     named = "word" if isinstance(found.model.config.head, LanguageHead) else "class"
     return Reply({"position": seen.position, "kind": "vector" if seen.is_vector else named, **about}, tensors)
 
 
-def overview_of(opened: Opened, run: RunRequest, position: int | None) -> Overview:
-    """The overview of a run, made once; that of the position which decides most is also the one of this position."""
+def overview_of(opened: Opened, run: RunRequest, position: int | None, near: str | None = None) -> Overview:
+    """The overview of a run, made once; of a vector, against that of a text.
+
+    That of the position which decides most is also the one of this position.
+    """
     kept = opened.kept(Overviews, lambda: Overviews(4))
 
     def made(position: int | None) -> Overview:
-        return kept.get(f"{position} {run.key}", lambda: _overview(opened.passes.get(run), run, position))
+        return kept.get(f"{position} {near} {run.key}", lambda: _overview(opened.passes.get(run), run, position, near))
 
-    is_best = f"None {run.key}" in kept and made(None).position == position
+    is_best = f"None {near} {run.key}" in kept and made(None).position == position
     return made(None if is_best else position)
 
 
-def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
+def _overview(found: Pass, run: RunRequest, position: int | None, near: str | None) -> Overview:
     """The overview of a run: the answers to choose from are those of masked words, and what is said of a sound."""
     model, tokens = found.model, list(found.recording.tokens.values())[-1]
     mask = model.tokenizer.mask_id if model.has_tokenizer and isinstance(model.config.head, LanguageHead) else None
@@ -89,15 +94,17 @@ def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
         edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
         vectors=model.sentences.vectors,
+        toward=model.embed([near])[0] if near and isinstance(model.config.head, NoHead | VectorHead) else None,
         budget=BUDGET,
     )
 
 
-def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    match part:
+def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    match question.part:
         case "heads":
             values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))
-            words, pairs = _words(found, ids), zip(ids.tolist(), values.tolist(), strict=True)
+            words = {"0": question.near or ""} if seen.is_vector else _words(found, ids)
+            pairs = zip(ids.tolist(), values.tolist(), strict=True)
             about = {
                 "answers": [{"id": i, "word": words[str(i)], "p": p} for i, p in pairs],
                 "at": [head.at for head in seen.heads],
@@ -108,7 +115,7 @@ def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[
             about = [{"at": x.at, "weight": x.weight, "moved": x.moved, "p": _number(x.p)} for x in seen.curves]
             return {"curves": about}, {}
         case _:
-            return {"stacks": seen.lanes_of}, seen.lanes if part == "lanes" else seen.ffn
+            return {"stacks": seen.lanes_of}, seen.lanes if question.part == "lanes" else seen.ffn
 
 
 def _decided(seen: Overview, found: Pass) -> DecidedHead:
@@ -119,7 +126,7 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
         choices = (one for one in seen.parts if _is_choice(one, seen, found))
         words = sorted(choices, key=lambda one: -one.moved)
         about["words"] = [_told(one) for one in words[:WORDS]]
-        falling = [one.at for one in words if one.p < max(seen.answer.tolist(), default=0.0)][:TOGETHER]
+        falling = [one.at for one in words if one.p < max(seen.answer.tolist())][:TOGETHER]
         words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
         told = (one for one in words if one.moved >= DECIDES)
         best = next(told, max([head, *words], key=lambda one: one.moved))

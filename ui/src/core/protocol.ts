@@ -441,12 +441,14 @@ export interface OverviewQuestion {
   /** That of the answer in the last stack. None: the one whose best head moves it most. */
   position?: number;
   part: "heads" | "curves" | "lanes" | "ffn";
+  /** The text with which a vector is compared. None: itself. */
+  near?: string;
 }
 
 /** How much of an answer moves with each edit: 1/2 sum |p - p(edit)|, 0 to 1. NaN: not measured. Tensors of heads: `moved` and `p`, n each. Of lanes and ffn: `encoder` and `decoder`, l n. */
 export interface OverviewReply {
   position: number;
-  /** A vector has no answers, and 1/2 (1 - cosine) moves. */
+  /** A vector's answer is the text that it is compared with, `p` its cosine, which moves. */
   kind: "word" | "class" | "vector";
   /** The likeliest, of heads. */
   answers?: OverviewAnswer[];

@@ -120,12 +120,12 @@ export class Live implements Answers {
   }
 
   async overview(asked: Asked<"overview">, signal?: AbortSignal): Promise<Answered<"overview">> {
-    const { run, part, position } = asked, held = heldRun(this.model.inputs, run, this.#about), known = held && (await heldOverview(held, asked, this.parts));
+    const { run, part, position, near } = asked, held = heldRun(this.model.inputs, run, this.#about), known = held && (await heldOverview(held, asked, this.parts));
     if (known) return known;
-    const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
+    const seen = this.#overview(run, position ?? null, near ?? null), pause = pauses(signal), { at, moved, p, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
     if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
     if (part === "heads") {
-      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => !!tokens[stack]?.[i]?.span || tokens[stack]?.[i]?.text.includes(",") === true, pause), words = this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
+      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => !!tokens[stack]?.[i]?.span || tokens[stack]?.[i]?.text.includes(",") === true, pause), words: Record<number, string> = seen.kind === "vector" ? { 0: near ?? "" } : this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
       return { json: { ...said, answers: answers.map((one) => ({ ...one, word: words[one.id]! })), at, decided: { ...decided, ...(instead && { instead: { ...instead, word: words[instead.id]! } }) } }, tensors };
     }
     return { json: { ...said, stacks: await seen.lanes(pause) }, tensors: await seen.streams(part, pause) };
@@ -253,12 +253,12 @@ export class Live implements Answers {
   }
 
   /** Where words are masked, their answers are the ones to choose from. */
-  #overview(request: RunRequest, position: number | null): Overview {
-    const key = JSON.stringify([request, position]), known = this.#seen.find((one) => one.key === key);
+  #overview(request: RunRequest, position: number | null, near: string | null): Overview {
+    const key = JSON.stringify([request, position, near]), known = this.#seen.find((one) => one.key === key);
     if (known) return known.seen;
     const { tokens } = this.#input(request).reply, { plan: { config }, mask } = this.#about, read = tokens[config.decoder ? "decoder" : "encoder"] ?? [];
     const masked = config.head.kind === "language" && mask !== null ? read.flatMap(({ text }, i) => (text === mask ? [i] : [])) : [];
-    const seen = new Overview(this.#pass(request), { other: this.#other }, position, masked);
+    const seen = new Overview(this.#pass(request), { other: this.#other }, position, masked, near === null ? null : (this.#pass({ ...request, text: near, edits: [] }).values.get("head.unit")!.data as Float32Array));
     this.#seen = [...this.#seen.slice(1 - KEPT_LARGE), { key, seen }];
     return seen;
   }

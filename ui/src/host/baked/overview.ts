@@ -33,8 +33,8 @@ export class Overview {
   #near: Near | null = null;
   #lanes: Lanes | null = null;
 
-  /** `asked` is the position of the answer; null: of those `among`, or of all, the one that a head moves most. */
-  constructor(private readonly pass: Pass, private readonly options: Options, asked: number | null, private readonly among: readonly number[]) {
+  /** `toward` is the vector of another text; `asked` is the position of the answer; null: of those `among`, or of all, the one that a head moves most. */
+  constructor(private readonly pass: Pass, private readonly options: Options, asked: number | null, private readonly among: readonly number[], private readonly toward: Float32Array | null) {
     const { config } = pass.plan, { kind } = config.head;
     this.#stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
     this.#last = this.#stacks.at(-1)!;
@@ -70,8 +70,8 @@ export class Overview {
     if (decided.moved >= DECIDES) return { decided, instead };
     const [stack] = this.#stacks as [StackName], at = (tokens: readonly number[]): string[] => tokens.map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
     const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && isWord(stack, lane[0]!) && !(stack === this.#last && lane[0] === position)).map(at);
-    const near = this.#answer(position), off = async (sites: readonly string[][]) => (await this.#measure(sites.map((all) => all.map((at): Edit => ({ at, do: "zero" }))), near, TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
-    const some = (await off(words)).sort((one, other) => other.moved - one.moved), p = Math.exp(Math.max(...near.expected[0]!)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: this.#isVector || !one ? null : mean(one.p) });
+    const near = this.#answer(position), was = near.expected[0]!, off = async (sites: readonly string[][]) => (await this.#measure(sites.map((all) => all.map((at): Edit => ({ at, do: "zero" }))), near, TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
+    const some = (await off(words)).sort((one, other) => other.moved - one.moved), p = this.#isVector ? dot(was, this.toward ?? was) : Math.exp(Math.max(...was)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: one && mean(one.p) });
     const found = { ...decided, words: some.filter(({ one }) => one).slice(0, LANES).map(told) };
     some.push(...(await off(falling.slice(1).map((_, i) => falling.slice(0, i + 2).flat()))));
     const part = some.find(({ moved }) => moved >= DECIDES) ?? some.sort((one, other) => other.moved - one.moved)[0];
@@ -81,7 +81,7 @@ export class Overview {
   /** The likeliest answers at the position, with their probabilities; of a vector none. */
   async answers(n: number, pause: Pause): Promise<{ id: number; p: number }[]> {
     const { expected: [first] } = this.#answer((await this.heads(pause)).position);
-    return this.#isVector ? [] : topIndices(first!, n).map((id) => ({ id, p: Math.exp(first![id]!) }));
+    return this.#isVector ? [{ id: 0, p: dot(first!, this.toward ?? first!) }] : topIndices(first!, n).map((id) => ({ id, p: Math.exp(first![id]!) }));
   }
 
   /** The attention weights of the strongest heads, the strongest first. */
@@ -107,7 +107,7 @@ export class Overview {
     const each = await this.#measure(some.map(({ edit }) => [edit]), near, TIME / 2, pause);
     const curves = some.flatMap(({ at, weight }, i): CurveFacts[] => {
       const one = each[i];
-      return one ? [{ at, moved: mean(one.moved), p: this.#isVector ? null : mean(one.p), weight }] : [];
+      return one ? [{ at, moved: mean(one.moved), p: mean(one.p), weight }] : [];
     });
     return { curves: curves.sort((a, b) => b.moved - a.moved) };
   }
@@ -179,11 +179,11 @@ export class Overview {
   }
 
   async #measure(sets: readonly (readonly Edit[])[], { sweep, expected }: Near, time: number, pause: Pause): Promise<(Moves | null)[]> {
-    const found: (Moves | null)[] = [], best = expected.map((logs) => topIndices(logs, 1)[0]!);
+    const found: (Moves | null)[] = [], toward = this.toward ?? expected[0]!, best = expected.map((logs) => topIndices(logs, 1)[0]!);
     let left = time;
     for (const edits of sets) {
       const began = performance.now(), said = left > 0 ? this.#said(sweep.result(this.#path, edits)) : null;
-      found.push(said && (this.#isVector ? { moved: [Math.max(0, 1 - dot(said[0]!, expected[0]!)) / 2], p: [NaN], risen: [] }
+      found.push(said && (this.#isVector ? { moved: [Math.abs(dot(said[0]!, toward) - dot(expected[0]!, toward))], p: [dot(said[0]!, toward)], risen: [] }
         : { moved: said.map((logs, i) => logs.reduce((sum, x, j) => sum + Math.abs(Math.exp(x) - Math.exp(expected[i]![j]!)), 0) / 2), p: said.map((logs, i) => Math.exp(logs[best[i]!]!)), risen: said.map((logs, i) => topIndices(logs.map((x, j) => Math.exp(x) - Math.exp(expected[i]![j]!)), 1)[0]!).map((id, i) => ({ id, p: Math.exp(said[i]![id]!) })) }));
       left -= performance.now() - began;
       await pause();

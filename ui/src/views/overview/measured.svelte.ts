@@ -1,9 +1,11 @@
 /** What the overview asks: of the run as it is, and of the run with the reader's edits. Each part is drawn when it is there. */
 
 import { load, softmax, wordOf, type Explorer, type Run } from "../../parts/kit";
+import { dot } from "../../core/vectors";
 import { answers, logitsOf } from "../answers.svelte";
 import { curvesIn, headsIn, lanesIn, type Curve, type Heads, type Lanes } from "./story";
 
+const NEAR = 3;
 type Part = "heads" | "curves" | "lanes" | "ffn";
 export interface Said { word: string; p: number }
 export interface Side {
@@ -14,7 +16,9 @@ export interface Side {
   readonly shares: Float64Array | null;
 }
 
-export interface Measured { readonly heads: Heads | null; readonly error: string | null; readonly a: Side; readonly b: Side }
+/** A text with its vector, and the cosine with that of the run. */
+export interface Near { word: string; unit: ArrayLike<number>; p: number }
+export interface Measured { readonly heads: Heads | null; readonly near: Near[] | null; readonly error: string | null; readonly a: Side; readonly b: Side }
 
 /** An answer counts while its run is the one that is shown. */
 interface Of<T> { run: Run; position: number | null; value: T }
@@ -24,12 +28,20 @@ export const asksAnywhere = ({ about }: Explorer): boolean => about.answers.incl
 
 export function measured(app: Explorer): Measured {
   const { host, about } = app;
-  const ask = (part: Part, run: Run, position: number | null, signal: AbortSignal) => host.ask("overview", { run: run.request, part, ...(position !== null && { position }) }, signal);
+  const ask = (part: Part, run: Run, position: number | null, signal: AbortSignal) => host.ask("overview", { run: run.request, part, ...(position !== null && { position }), ...(near.value?.value[0] && { near: near.value.value[0].word }) }, signal);
   const plain = (): Run | null => (app.page.other ? app.shown : app.a), edited = (): Run | null => (app.page.other ? null : app.b);
   const wanted = (): number | null => (answers(app) === "one" ? null : app.page.position);
+  /** The texts that a vector is nearest to. */
+  const near = load(async () => {
+    const run = plain(), other = app.page.other?.text;
+    if (!run?.op("head.unit")) return null;
+    const texts = [...new Set([...(other ? [other] : []), ...about.examples.map(({ text }) => text)])].filter((text) => text && text !== run.request.text), runs = texts.map((text) => app.runOf({ ...run.request, text, edits: [] }));
+    const [own, ...units] = await Promise.all([run, ...(await Promise.all(runs))].map(async (one) => (await one.value("head.unit")).data));
+    return { run, value: texts.map((word, i): Near => ({ word, unit: units[i]!, p: dot(own!, units[i]!) })).sort((one, other) => other.p - one.p).slice(0, NEAR) };
+  });
   const heads = load((signal) => {
     const run = plain(), position = wanted();
-    return run && ask("heads", run, position, signal).then((reply): Of<Heads> => ({ run, position, value: headsIn(reply) }));
+    return !run || (run.op("head.unit") && near.value?.run !== run && !near.error) ? null : ask("heads", run, position, signal).then((reply): Of<Heads> => ({ run, position, value: headsIn(reply) }));
   });
   const known = $derived(heads.value?.run === plain() && heads.value.position === wanted() ? heads.value.value : null);
 
@@ -50,7 +62,7 @@ export function measured(app: Explorer): Measured {
     return { get run() { return of(); }, get curves() { return curves.value; }, get lanes() { return lanes.value; }, get ffn() { return ffn.value; }, get lens() { return lens.value; }, get shares() { return shares.value; } };
   }
   const a = side(plain), b = side(edited);
-  return { get heads() { return known; }, get error() { return heads.error; }, a, b };
+  return { get heads() { return known; }, get near() { return near.value?.value ?? null; }, get error() { return heads.error; }, a, b };
 }
 
 async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Said[]> {

@@ -144,7 +144,7 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
   const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   if (ghost) dashed(g, from, to, [5, 5], rgba(c.ink3, 0.9 * change));
-  if (strong > 0.08) {
+  if (moved >= DRAWN) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
     [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];

@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { language, num, percent, t, wordOf, type Run } from "../../parts/kit";
+import { language, percent, short, t, wordOf, type Run } from "../../parts/kit";
 import type { Part } from "../../state/page";
 
 export interface Place { stack: StackName; layer: number; part: Part; head: number }
@@ -120,6 +120,9 @@ export function quoted(tokens: readonly Token[], i: number): string {
 /** A word or label that the model says. */
 export const spelt = (text: string): string => t("overview.quoted", { text: wordOf(text).trim() || text });
 
+/** A vector's answer: how alike it is to that of a text, or to itself. */
+export const likeness = (text: string): string => (text ? t("overview.likeness", { text: short(text, 40) }) : t("overview.likeness_own"));
+
 /** From this share of the answer on, a head or a curve decides something. */
 export const DECIDES = 0.02;
 
@@ -129,17 +132,14 @@ const SHARE = 0.25, MOST = 0.5, FEW = 0.2;
 /** Whether what is read, most of the attention or of what moves, says what the head does. */
 export const tells = (reads: readonly Curve[], { moved }: Head): boolean => !!reads[0] && reads[0].moved >= Math.max(DECIDES, (reads.reduce((sum, { weight }) => sum + weight, 0) < MOST ? MOST : SHARE) * moved);
 
-/** How far the first answer goes without a head, in points; a vector has only what moves. */
-export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && p >= 0 ? p - best.p : moved);
+/** How far the first answer goes without a head, in points. */
+export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && !Number.isNaN(p) ? p - best.p : moved);
 
 /** The head of a block that matters most. */
 export function strongest(heads: Heads, { stack, layer }: { stack: StackName; layer: number }): Head | null {
   const by = (one: Head): number => (one.stack === stack && one.layer === layer ? Math.abs(shift(one, heads)) : NaN);
   return heads.heads.reduce<Head | null>((best, one) => (by(one) >= (best ? by(best) : 0) ? one : best), null);
 }
-
-/** How alike a vector is to the one without an edit, where `moved` is (1 - cosine) / 2. */
-export const alike = (moved: number): string => num(1 - 2 * moved, moved < 0.005 ? 3 : 2);
 
 /** A sentence with places for names. */
 export interface Sentence { text: string; names: Record<string, string> }
