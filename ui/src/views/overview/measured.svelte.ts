@@ -5,13 +5,11 @@ import { dot } from "../../core/vectors";
 import { answers, logitsOf } from "../answers.svelte";
 import { curvesIn, headsIn, lanesIn, type Curve, type Heads, type Lanes } from "./story";
 
-const NEAR = 3;
 type Part = "heads" | "curves" | "lanes" | "ffn";
-export interface Said { word: string; p: number }
 export interface Side {
   readonly run: Run | null; readonly curves: Curve[] | null; readonly lanes: Lanes | null; readonly ffn: Lanes | null;
   /** The likeliest answer after each block. */
-  readonly lens: Said[] | null;
+  readonly lens: { word: string; p: number }[] | null;
   /** The probability of every answer. */
   readonly shares: Float64Array | null;
 }
@@ -37,7 +35,7 @@ export function measured(app: Explorer): Measured {
     if (!run?.op("head.unit")) return null;
     const texts = [...new Set([...(other ? [other] : []), ...about.examples.map(({ text }) => text)])].filter((text) => text && text !== run.request.text), runs = texts.map((text) => app.runOf({ ...run.request, text, edits: [] }));
     const [own, ...units] = await Promise.all([run, ...(await Promise.all(runs))].map(async (one) => (await one.value("head.unit")).data));
-    return { run, value: texts.map((word, i): Near => ({ word, unit: units[i]!, p: dot(own!, units[i]!) })).sort((one, other) => other.p - one.p).slice(0, NEAR) };
+    return { run, value: texts.map((word, i): Near => ({ word, unit: units[i]!, p: dot(own!, units[i]!) })).sort((one, other) => other.p - one.p).slice(0, 3) };
   });
   const heads = load((signal) => {
     const run = plain(), position = wanted();
@@ -65,7 +63,7 @@ export function measured(app: Explorer): Measured {
   return { get heads() { return known; }, get near() { return near.value?.value ?? null; }, get error() { return heads.error; }, a, b };
 }
 
-async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Said[]> {
+async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Side["lens"]> {
   const { kind, pool } = about.plan.config.head, only = pool === "first" ? 0 : position, whole = kind === "classification" && pool !== "first" && pool !== "last";
   const { json, tensors } = await host.ask("lens", { run: run.request, k: 1, ...(whole ? { whole } : { position: only }) }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
   const [states = 0, n = 1, k = 1] = ids.shape;
