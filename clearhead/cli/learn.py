@@ -42,5 +42,5 @@ def demo(
 
 
 def lab(*_words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> NoReturn:
-    """Run the worked examples and the claims about the Transformer, and judge them (pip install clearhead-lab)."""
-    raise UserError("lab: expected the package clearhead-lab, got none; pip install clearhead-lab")
+    """Run the worked examples and the claims about the Transformer, and judge them (pip install ../clearhead/lab)."""
+    raise UserError("lab: expected the package clearhead-lab, got none; pip install ../clearhead/lab")

@@ -75,7 +75,7 @@ def _zstandard(packed: BinaryIO) -> Any:
     try:
         import pyarrow as pa
     except ImportError:
-        got = "got no such package; try pip install clearhead[data]"
+        got = "got no such package; try pip install 'clearhead[data]'"
         raise UserError(f"Zstandard: expected pyarrow to read it, {got}") from None
     return pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
 

@@ -242,7 +242,7 @@ def _load(wanted: HubDataset) -> "datasets.Dataset | datasets.IterableDataset":
         import datasets
     except ImportError:
         raise UserError(
-            f"{wanted.name}: expected the package datasets, got none; try pip install clearhead[data]"
+            f"{wanted.name}: expected the package datasets, got none; try pip install 'clearhead[data]'"
         ) from None
     folder = Path(wanted.name)
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))

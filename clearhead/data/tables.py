@@ -224,7 +224,7 @@ def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryI
         from pyarrow import parquet
     except ImportError:
         raise UserError(
-            f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
+            f"{path}: expected pyarrow to read parquet, got no such package; try pip install 'clearhead[data]'"
         ) from None
     with opened(path) as content:
         if isinstance(content, Unpacked):

@@ -12,5 +12,7 @@ def test_lab_is_a_command_of_this_package():
 
 
 def test_without_this_package_one_line_says_what_to_install():
-    with pytest.raises(UserError, match=r"^lab: expected the package clearhead-lab, got none; pip install clearhead-l"):
+    with pytest.raises(
+        UserError, match=r"^lab: expected the package clearhead-lab, got none; pip install \.\./clearhead/lab"
+    ):
         lab("run", "--quick")

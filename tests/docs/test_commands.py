@@ -1,5 +1,6 @@
 """Every command line in a document or chapter is one that clearhead takes: command, options, fields of a recipe."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def test_every_command_line_is_one(path: Path):
         if (said := complaint(one.text, whole=one.in_block))
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_no_page_installs_what_is_not_published(path: Path):
+    """A clone or a wheel is installed by its path; extras of what is installed, by name."""
+    assert re.findall(r"pip install[^`\n]* clearhead(?:-lab)?(?![\w\[-])", path.read_text(encoding="utf-8")) == []
 
 
 def test_the_commands_are_found():

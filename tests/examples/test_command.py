@@ -58,4 +58,4 @@ def test_broken_command_is_one_line_and_stops_no_other(site: Path):
 def test_command_of_a_package_that_is_not_installed():
     code, said = run("-c", "from clearhead.cli.learn import lab; lab()")
     assert code == 1
-    assert said.endswith("lab: expected the package clearhead-lab, got none; pip install clearhead-lab\n")
+    assert said.endswith("lab: expected the package clearhead-lab, got none; pip install ../clearhead/lab\n")

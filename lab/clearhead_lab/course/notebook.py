@@ -9,7 +9,7 @@ from typing import Any
 from clearhead_lab.course import glossary, models, numbers
 from clearhead_lab.course.page import FIGURES, Part, parts
 
-FIRST = """# Needs: pip install clearhead clearhead-lab. Trains the models of this chapter, in seconds.
+FIRST = """# Needs: pip install ../clearhead ../clearhead/lab. Trains the models of this chapter, in seconds.
 import os
 from pathlib import Path
 
