@@ -92,7 +92,8 @@ def places(network: Transformer) -> list[Place]:
         heads, units = stack.config.n_heads, stack.config.d_ff
         for i in range(stack.config.n_layers):
             at = f"{name}.blocks.{i}"
-            found.append(Place(f"{at}.attn", name, i, f"{at}.resid_pre", heads))
+            if not stack.config.has_mixer(i):
+                found.append(Place(f"{at}.attn", name, i, f"{at}.resid_pre", heads))
             if stack.cross:
                 found.append(Place(f"{at}.cross", name, i, f"{at}.resid_attn", heads))
             if not stack.config.has_experts(i):
@@ -380,7 +381,7 @@ class Ablations:
 
     def _cells(self, some: Mapping[Address, Edit], first: passes.Part) -> tuple[int, int] | None:
         """The first position that these edits reach, or one before it, and the end; None for all positions."""
-        if self.end is None or first[0] != "decoder":
+        if self.end is None or first[0] != "decoder" or self._network.keeps_states:
             return None
         last = len(self._network.last_stack.blocks) - 1
         ends = tuple(f".{last}.{value}" for value in ("attn.z", "attn.out", "cross.z", "ffn.out"))

@@ -121,7 +121,8 @@ def _attentions(network: Transformer, layout: Mapping[str, Layout]) -> dict[str,
     found: dict[str, tuple[Layout, Layout]] = {}
     for name, stack in network.stacks().items():
         for i, block in enumerate(stack.blocks):
-            found[f"{name}.blocks.{i}.attn"] = layout[name], layout[name]
+            if block.attn is not None:
+                found[f"{name}.blocks.{i}.attn"] = layout[name], layout[name]
             if block.cross is not None:
                 found[f"{name}.blocks.{i}.cross"] = layout[name], layout["encoder"]
     return found

@@ -5,12 +5,13 @@ differ only in which of these are present and in the values of their fields. Hea
 in one file.
 """
 
-from clearhead.config import heads, inputs, positions, scaling
+from clearhead.config import heads, inputs, mixers, positions, scaling
 from clearhead.config.base import Config, Probability, Share
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import *
 from clearhead.config.inputs import *
 from clearhead.config.mechanism import Mechanism, NormConfig
+from clearhead.config.mixers import *
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import *
 from clearhead.config.scaling import *
@@ -30,4 +31,4 @@ __all__ = [
     "StackConfig",
     "StackName",
 ]
-__all__ += heads.__all__ + inputs.__all__ + positions.__all__ + scaling.__all__
+__all__ += heads.__all__ + inputs.__all__ + mixers.__all__ + positions.__all__ + scaling.__all__

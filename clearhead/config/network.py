@@ -62,6 +62,8 @@ class ModelConfig(Config):
             raise ValueError(
                 f"encoder.d_model={self.encoder.d_model} must equal decoder.d_model={self.decoder.d_model}"
             )
+        if self.encoder is not None and self.encoder.mixer is not None:
+            raise ValueError("encoder.mixer: its state reads only the past; move it to a decoder, or leave it out")
         if self.decoder is not None:
             read = self.decoder.input
             if not isinstance(read, TokenInput):

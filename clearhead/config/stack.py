@@ -8,6 +8,7 @@ from clearhead.config.base import Config, Count, Probability, Width
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput, WaveInput
 from clearhead.config.mechanism import Activation, Norm
+from clearhead.config.mixers import Mixer
 from clearhead.config.positions import (
     Disentangled,
     LearnedGrid,
@@ -50,6 +51,8 @@ class StackConfig(Config):
     d_ff: Count
     positions: Positions = Sinusoidal()
 
+    mixer: Mixer | None = None
+    """What mixes positions in some layers, or in all, in place of attention."""
     n_groups: Width | None = None
     """Number of different blocks; each runs n_layers / n_groups times in a row (Lan et al. 2019, 3.1); default
     n_layers."""
@@ -214,6 +217,10 @@ class StackConfig(Config):
         """Returns True if `window` limits the attention of this layer."""
         return self.window is not None and (self.window_layers is None or layer in self.window_layers)
 
+    def has_mixer(self, layer: int) -> bool:
+        """Returns True if `mixer` takes the place of attention in this layer."""
+        return self.mixer is not None and (self.mixer.layers is None or layer in self.mixer.layers)
+
     def has_experts(self, layer: int) -> bool:
         """Returns True if this layer has experts in place of one feed-forward part."""
         experts = self.experts
@@ -311,12 +318,14 @@ class StackConfig(Config):
     def _feed_forward(self) -> Self:
         if self.clamp is not None and not self.gated:
             raise ValueError("clamp needs gated=True, the gate that it limits")
-        if self.experts is not None and self.experts.layers is not None:
-            if not self.experts.layers:
-                raise ValueError("experts.layers=() gives no layer experts; leave experts out")
+        for name, part in (("experts", self.experts), ("mixer", self.mixer)):
+            if part is None or part.layers is None:
+                continue
+            if not part.layers:
+                raise ValueError(f"{name}.layers=() gives no layer {name}; leave {name} out")
             if self.repeats > 1:
-                raise ValueError(f"experts.layers needs different blocks; leave out n_groups={self.n_groups}")
-            self._check_layers("experts.layers", self.experts.layers)
+                raise ValueError(f"{name}.layers needs different blocks; leave out n_groups={self.n_groups}")
+            self._check_layers(f"{name}.layers", part.layers)
         return self
 
     def _check_layers(self, name: str, layers: tuple[int, ...]) -> None:

@@ -60,7 +60,9 @@ class Decoding:
         network, self.n_steady, self.n_steps = self.network, 0, 0
         self.paths.obstacle = obstacle(network)
         is_known = self.paths.obstacle is None
-        self.records = self.length is not None and is_known and next(network.parameters()).device.type == "cpu"
+        on_cpu = next(network.parameters()).device.type == "cpu"
+        # A recording writes keys and values into cells, which states do not have.
+        self.records = self.length is not None and is_known and on_cpu and not network.keeps_states
         self.fast = packing.ready(network, rows=self.slots) if is_known else network
         self.takes_largest = self.wants_largest and self.slots == 1 and self.records
         self.screened = self.known_screen()
@@ -236,6 +238,7 @@ class Decoding:
                     rows, sources = rows.to(self.device), index[rows].to(self.device)
                     for block in self.cache.blocks:
                         block.attn.move(rows, sources)
+                        block.mix.move(rows, sources)
                 return
             read = _shared(inputs)
             rows = torch.searchsorted(self.read, read).to(self.device)

@@ -115,6 +115,8 @@ def check_draft(network: Transformer, draft: Draft) -> None:
     """Raises UserError unless a draft can guess the tokens that this network writes."""
     if network.encoder is not None:
         raise UserError("draft: expected a network without an encoder; leave it out")
+    if network.keeps_states or (not isinstance(draft, str) and draft.keeps_states):
+        raise UserError("draft: expected networks of attention alone, because states forget no guess; leave it out")
     if isinstance(draft, str):
         if draft != "lookup":
             raise UserError(f'draft: expected a network or "lookup", got "{draft}"; load the model first')

@@ -9,6 +9,7 @@ from clearhead.model.cache import BlockCache
 from clearhead.model.experts import Mixture
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
+from clearhead.model.mixers import Mixer
 from clearhead.model.mode import Part
 from clearhead.model.ops import Steps
 from clearhead.model.residual import LayerScale, Residual
@@ -19,23 +20,28 @@ Memory = tuple[Tensor, Layout]
 
 
 class Block(Part):
-    """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1)."""
+    """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1).
 
-    def __init__(self, config: StackConfig, *, cross: bool, first_norm: bool = True, experts: bool = False) -> None:
-        """`first_norm=False` leaves out the norm before attention. `experts` replaces the feed-forward by experts."""
+    In the layers that the config says, a mixer with a state takes the place of attention.
+    """
+
+    def __init__(self, config: StackConfig, layer: int, *, cross: bool) -> None:
         super().__init__()
         self.parallel = config.parallel
         self.residual = residual = Residual(config)
         attn_norm, self.attn_out_norm = residual.norms()
-        self.attn_norm = attn_norm if first_norm else None
-        self.attn = Attention(config)
+        self.attn_norm = attn_norm if config.first_norm or layer else None
+        mixer = config.mixer if config.has_mixer(layer) else None
+        self.attn = Attention(config) if mixer is None else None
+        self.mix: Mixer | None = None if mixer is None else mixer.build(config)
         self.attn_scale = residual.layer_scale()
         self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
         self.cross = Attention(config, cross=True) if cross else None
         self.cross_scale = residual.layer_scale() if cross else None
         ffn_norm, self.ffn_out_norm = residual.norms()
         self.ffn_norm = ffn_norm if config.parallel != "one_norm" else None
-        self.ffn = Mixture(config, config.experts) if experts and config.experts else FeedForward(config)
+        experts = config.experts if config.has_experts(layer) else None
+        self.ffn = FeedForward(config) if experts is None else Mixture(config, experts)
         self.ffn_scale = residual.layer_scale()
 
     def forward(
@@ -53,7 +59,12 @@ class Block(Part):
         whole = layout
 
         def attend(x: Tensor) -> Tensor:
-            return _scaled(self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=onto), self.attn_scale)
+            if self.mix is not None:
+                mixed = self.mix(x, whole, state=cache and cache.mix, onto=onto)
+            else:
+                assert self.attn is not None
+                mixed = self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=onto)
+            return _scaled(mixed, self.attn_scale)
 
         def attend_memory(x: Tensor) -> Tensor:
             assert self.cross is not None
@@ -92,9 +103,12 @@ class Block(Part):
         """Lists the ops of `forward`; returns the address of the result."""
 
         def attend(x: str) -> str:
-            return _scale_steps(
-                to, f"{path}.attn_scale", self.attn.steps(to, f"{path}.attn", x, attn_bias), self.attn_scale
-            )
+            if self.mix is not None:
+                mixed = self.mix.steps(to, f"{path}.mix", x)
+            else:
+                assert self.attn is not None
+                mixed = self.attn.steps(to, f"{path}.attn", x, attn_bias)
+            return _scale_steps(to, f"{path}.attn_scale", mixed, self.attn_scale)
 
         def attend_memory(x: str) -> str:
             assert self.cross is not None

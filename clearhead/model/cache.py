@@ -1,4 +1,4 @@
-"""Keys and values of the positions already seen, so that generating one more token costs one position."""
+"""Keys and values, or states, of the positions already seen, so that generating one more token costs one position."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -85,13 +85,31 @@ def _moved(past: Tensor, room: int) -> Tensor:
 
 
 @dataclass
+class State:
+    """What a mixer keeps of all positions so far: tensors of one size, b ... each; none at first."""
+
+    __repr__ = brief
+
+    values: tuple[Tensor, ...] = ()
+
+    def select(self, index: Tensor) -> None:
+        """Keeps these rows of the batch, in this order."""
+        self.values = tuple(value[index] for value in self.values)
+
+    def move(self, rows: Tensor, sources: Tensor) -> None:
+        """Copies row sources[i] to row rows[i]; the other rows stay unchanged."""
+        self.values = tuple(value.index_copy(0, rows, value.index_select(0, sources)) for value in self.values)
+
+
+@dataclass
 class BlockCache:
-    """The cache of one decoder block: keys and values of its own past and of the memory."""
+    """The cache of one decoder block: keys and values of its own past and of the memory, or a mixer's state."""
 
     __repr__ = brief
 
     attn: KeyValues = field(default_factory=GrowingKeyValues)
     cross: KeyValues = field(default_factory=GrowingKeyValues)
+    mix: State = field(default_factory=State)
 
 
 @dataclass
@@ -117,6 +135,7 @@ class Cache(ABC):
         for block in self.blocks:
             block.attn.select(index)
             block.cross.select(index if memory is None else memory)
+            block.mix.select(index)
         if self.valid is not None:
             self.valid = self.valid[index]
 
@@ -151,6 +170,7 @@ class GrowingCache(Cache):
         assert length <= self.length
         for block in self.blocks:
             assert isinstance(block.attn, GrowingKeyValues)
+            assert length == self.length or not block.mix.values, "a state cannot be taken back"
             block.attn.cut(length)
         if self.valid is not None:
             self.valid = self.valid[:, :length]

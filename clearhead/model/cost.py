@@ -12,6 +12,7 @@ from math import prod
 from clearhead.config import Continuous, ModelConfig, NoHead, VectorHead
 from clearhead.model import attention
 from clearhead.model.fast.activation_checkpointing import ACTIVATIONS
+from clearhead.model.mixers import Mixer
 from clearhead.model.norm import Norm
 from clearhead.model.ops import KINDS, Sized, Sizes, Steps, op_weights
 from clearhead.model.transformer import Stack, Transformer
@@ -117,6 +118,7 @@ EMBEDDING = {
 }
 BLOCK = {
     "attn": "attention Q K V O",
+    "mix": "mixer",
     "attn_scale": "attention layer scale",
     "cross": "cross-attention Q K V O",
     "cross_scale": "cross-attention layer scale",
@@ -151,6 +153,7 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
     yield one(f"positions ({stack.config.positions.kind})", "positions")
     norms: list[str] = []
     n_blocks = len(stack.blocks) // stack.config.repeats  # that have weights of their own
+    parts = Counter(child for block in [*stack.blocks][:n_blocks] for child, _ in block.named_children())
     for i, block in enumerate([*stack.blocks][:n_blocks]):
         for child, module in block.named_children():
             if isinstance(module, Norm):
@@ -160,9 +163,9 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
                 if i == alike[0]:
                     kind, path = FEED_FORWARD[stack.config.has_experts(i)], f"{name}.blocks.{i}.ffn"
                     yield Component(kind, _feed_forward(name, stack, i), path, t, count=len(alike))
-            elif i == 0:
-                path = f"{name}.blocks.0.{child}"
-                yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=n_blocks)
+            elif count := parts.pop(child, 0):
+                path = f"{name}.blocks.{i}.{child}"
+                yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=count)
                 if child == "cross":
                     yield Component("memory", "encoder", MEMORY, memory)
     yield Component("norms", f"{name}.blocks.*.*_norm", norms[0], t, count=len(norms))
@@ -190,6 +193,8 @@ class _Walk:
     """FLOPs of products that all sequences share."""
     saved: dict[Sizes, str] = field(default_factory=dict[Sizes, str])
     """Each tensor once, with the module of the last op that needs it."""
+    states: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes of the mixers' states, by module."""
 
     def flops_of(self, shared: bool) -> Counter[str]:
         """FLOPs by module: of the work that all sequences share if `shared` is true, else of one sequence."""
@@ -204,8 +209,8 @@ class _Walk:
         return found
 
     def cached(self, shared: bool) -> Counter[str]:
-        """Bytes of the keys and values of a decoder's attentions, which no two sequences share."""
-        found = Counter[str]()
+        """Bytes of the keys and values of a decoder's attentions, which no two sequences share, and of its states."""
+        found = Counter[str]({} if shared else self.states)
         for address, value in () if shared else self.values.items():
             at, _, side = address.rpartition(".")
             if side in ("k", "v") and at.startswith("decoder.") and at.endswith((".attn", ".cross")):
@@ -234,8 +239,9 @@ def _by_component(counts: Counter[str], found: list[Component], network: Transfo
 def _represented(stack: Stack) -> Counter[int]:
     """Counts the layers that the first layer of each kind after layer 0 stands for. Layer 0 stands for itself alone."""
     found, config = Counter({0: 1}), stack.config
+    kinds = [(config.has_experts(i), config.has_mixer(i)) for i in range(config.n_layers)]
     for i in range(1, config.n_layers):
-        found[next(j for j in range(1, i + 1) if config.has_experts(j) == config.has_experts(i))] += 1
+        found[next(j for j in range(1, i + 1) if kinds[j] == kinds[i])] += 1
     return found
 
 
@@ -263,6 +269,10 @@ def _walk(
             again.add(call.out)
         for one in (one for one in kind.saves(call) if one not in again):
             walk.saved[one if one.shared or not is_shared else replace(one, shared=True)] = owner
+    for path in {path for path in steps.owners if path.endswith(".mix")}:
+        mixer = network.get_submodule(path)
+        assert isinstance(mixer, Mixer)
+        walk.states[path] = 4 * mixer.n_kept
     _save_results(network, walk, steps)
     return walk
 

@@ -56,7 +56,7 @@ def initialize(network: "Transformer", init: Init) -> None:
         for stack in filter(None, (network.encoder, network.decoder)):
             branches = stack.config.n_layers * (3 if stack is network.decoder and network.encoder else 2)
             for name, parameter in stack.named_parameters():
-                if re.search(r"\.(attn\.out|cross\.out|ffn\.(.*\.)?down)\.weight$", name):
+                if re.search(r"\.(attn\.out|mix\.out|cross\.out|ffn\.(.*\.)?down)\.weight$", name):
                     with torch.no_grad():
                         parameter /= math.sqrt(branches)
 
@@ -82,10 +82,7 @@ class Stack(Part):
         self.positions: PositionEncoding = config.positions.build(config, causal=causal)
         local = config.window_positions
         self.window_positions: PositionEncoding | None = None if local is None else local.build(config, causal=causal)
-        self.blocks = nn.ModuleList(
-            Block(config, cross=cross, first_norm=config.first_norm or i > 0, experts=config.has_experts(i))
-            for i in range(config.n_layers)
-        )
+        self.blocks = nn.ModuleList(Block(config, i, cross=cross) for i in range(config.n_layers))
         self.kinds = [LayerKind(config.is_windowed(i), config.is_rotary(i)) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
@@ -204,8 +201,7 @@ class Stack(Part):
 
     def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
         """The attention bias of the layers of a kind."""
-        attn = self.blocks[0].attn
-        assert isinstance(attn, Attention)
+        attn = next((block.attn for block in self.blocks if isinstance(block.attn, Attention)), None)
         return AttentionBias.between(
             queries,
             keys,
@@ -213,7 +209,7 @@ class Stack(Part):
             window=self.config.window if kind.windowed else None,
             positions=self.encoding(kind),
             dtype=dtype,
-            fused=not attn.is_explicit(keys.grid[1], keys.positions.device),
+            fused=attn is None or not attn.is_explicit(keys.grid[1], keys.positions.device),
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
@@ -319,6 +315,11 @@ class Transformer(Part, HasAttached):
         """Logits of new target tokens, b t v, after those in the cache, and adds them to the cache."""
         assert self.decoder is not None
         return self.head(*self.decoder(target, memory, cache))
+
+    @property
+    def keeps_states(self) -> bool:
+        """True if a layer of the decoder keeps a state in place of keys and values."""
+        return self.config.decoder is not None and self.config.decoder.mixer is not None
 
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""

@@ -80,7 +80,8 @@ class Engine(Worker[Prompt, Update]):
             with self.evaluating, torch.inference_mode(), watching(self.given) as code:
                 self.network.decode(first, None, self.network.new_cache())
             if code.obstacle is None:
-                self.prefixes.most_bytes = self.prefix_bytes
+                # A prefix is cells of keys and values, which states do not have.
+                self.prefixes.most_bytes = 0 if self.given.keeps_states else self.prefix_bytes
                 self.snapshot = Snapshot(self.given, self.given.parameters(), code.namespaces)
 
     def change(self) -> None:

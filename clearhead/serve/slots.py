@@ -1,4 +1,4 @@
-"""The keys and values of texts of different lengths that are written together."""
+"""The keys and values, or states, of texts of different lengths that are written together."""
 
 from collections.abc import Sequence
 
@@ -47,15 +47,20 @@ class Slots(Cache):
 
     def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
         """Adds rows: row i begins with the first lengths[i] cells of row parents[i] of a prefill."""
-        k, v, first, width = past.blocks[0].attn.k, past.blocks[0].attn.v, self.n, past.length
-        assert k is not None
-        assert v is not None
-        cells = self.reserve(first + len(parents), width + 1, like=max(k, v, key=lambda side: side.shape[-1]))
-        index = torch.tensor(parents, device=k.device)
-        for layer, block in enumerate(past.blocks):
+        first, width = self.n, past.length
+        none = torch.empty(1, 0, 1, 0)
+        sides = [side for block in past.blocks for side in (block.attn.k, block.attn.v) if side is not None]
+        cells = self.reserve(
+            first + len(parents), width + 1, like=max(sides, key=lambda side: side.shape[-1], default=none)
+        )
+        index = torch.tensor(parents, device=cells.device)
+        for layer, (block, own) in enumerate(zip(past.blocks, self.blocks, strict=True)):
             for part, value in enumerate((block.attn.k, block.attn.v)):
-                assert value is not None
-                cells[layer, part, first : first + len(parents), :, :width, : value.shape[-1]] = value[index]
+                if value is not None:
+                    cells[layer, part, first : first + len(parents), :, :width, : value.shape[-1]] = value[index]
+            states = [value[index] for value in block.mix.values]
+            kept = own.mix.values or [state[:0] for state in states]
+            own.mix.values = tuple(map(torch.cat, zip(kept, states, strict=True)))
         self.lengths += lengths
 
     def leave(self, row: int) -> None:
@@ -65,7 +70,11 @@ class Slots(Cache):
             filled = self.lengths[last]
             self.cells[:, :, row, :, :filled] = self.cells[:, :, last, :, :filled]
             self.lengths[row] = filled
+            for block in self.blocks:
+                block.mix.move(*torch.tensor([[row], [last]], device=self.cells.device))
         self.lengths.pop()
+        for block in self.blocks:
+            block.mix.values = tuple(value[:last] for value in block.mix.values)
         if not self.lengths:
             self.cells = None
 
@@ -73,11 +82,16 @@ class Slots(Cache):
         """Frees all rows."""
         self.lengths.clear()
         self.cells = None
+        for block in self.blocks:
+            block.mix.values = ()
 
     def forget(self, row: int) -> None:
         """Replaces numbers that are not finite by 0."""
         if self.cells is not None:
             self.cells[:, :, row] = 0
+        for block in self.blocks:
+            for value in block.mix.values:
+                value[row] = 0
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
         """Makes room for one more token in each row in use, or for several where one row is."""

@@ -41,6 +41,7 @@ FUSED = ("rotary-pre-grouped", "none-rms_no_bias-window", "relative-pre-qk_norm"
 DECODERS = {*list(PAIRS)[::3], *LAYERS, *FUSED, "learned-post-soft_cap"}
 CONFIGS = {
     **{name: c.ModelConfig(decoder=stack(**PAIRS[name])) for name in sorted(DECODERS)},
+    "short_convolution": c.ModelConfig(decoder=stack(n_layers=3, mixer=c.ShortConvolution(layers=(0, 2)))),
     "encoder-decoder": both(),
     "encoder-decoder, post, dropout": both(norm_place="post", **DROPOUTS),
     "encoder-decoder, grouped, capped": both(n_kv_heads=2, soft_cap=2.0, qk_norm=True, norm="rms"),
@@ -133,7 +134,9 @@ def test_parameters_and_shapes_are_the_networks(name: str):
         for weight in row.weights:
             if "*_norm" in row.path:
                 continue
-            for layer in range(row.count):
+            is_some, at = row.path.endswith(("*.attn", "*.mix")), f"{row.path}.{weight.name}"
+            there = [i for i in range(9) if at.replace("*", str(i)) in named][: row.count]
+            for layer in there if is_some else range(row.count):
                 path = row.path.replace("*", str(layer))
                 parameter = named.pop(f"{path}.{weight.name}".rstrip("."))
                 assert tuple(parameter.shape) == weight.shape
@@ -193,7 +196,8 @@ def test_cache_bytes_are_the_caches(name: str):
     cache = network.new_cache()
     network.decode(given[-1], memory, cache)
     pairs = [pair for block in cache.blocks for pair in (block.attn, block.cross)]
-    held = sum(x.nelement() * x.element_size() for pair in pairs for x in (pair.k, pair.v) if x is not None)
+    sides = [side for pair in pairs for side in (pair.k, pair.v) if side is not None]
+    held = sum(x.nbytes for x in [*sides, *(value for block in cache.blocks for value in block.mix.values)])
     assert small_summary(config).cache_bytes == held > 0
 
 

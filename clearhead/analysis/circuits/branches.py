@@ -286,7 +286,9 @@ def branches(name: str, stack: Stack) -> Iterator[Branch]:
 
         pre, x, end = f"{at}.resid_pre", f"{at}.resid_attn", f"{at}.resid_post"
         attention = norms(block.attn_norm, block.attn_out_norm)
-        yield Branch(f"{at}.attn", block, block.attn, pre, pre, x, attention, block.attn_scale)
+        mixer, module = ("attn", block.attn) if block.attn is not None else ("mix", block.mix)
+        assert module is not None
+        yield Branch(f"{at}.{mixer}", block, module, pre, pre, x, attention, block.attn_scale)
         if block.cross is not None:
             crossing = norms(block.cross_norm, block.cross_out_norm)
             after = f"{at}.resid_cross"

@@ -65,11 +65,11 @@ def renames(theirs: str, ours: str, names: Mapping[str, str]) -> tuple[Rule, ...
 def modules(stack: str, block: str, names: Mapping[str, str]) -> tuple[Rule, ...]:
     """Rename modules to those of a stack, with all their parameters.
 
-    Our names that begin with attn, cross or ffn are parts of a block, whose name there is `block`.
+    Our names that begin with attn, mix, cross or ffn are parts of a block, whose name there is `block`.
     """
     return tuple(
         rename(f"{block}.{theirs}.{{p}}", f"{stack}.blocks.{{i}}.{ours}.{{p}}")
-        if ours.startswith(("attn", "cross", "ffn"))
+        if ours.startswith(("attn", "mix", "cross", "ffn"))
         else rename(f"{theirs}.{{p}}", f"{stack}.{ours}.{{p}}")
         for theirs, ours in names.items()
     )

@@ -148,6 +148,7 @@ class Blockwise(Mapping[str, Tensor]):
             stack = self._network.stacks()[name]
             # What is read from a table of distances belongs to no block, so their scores are computed at once.
             alone = layout.valid is None and stack.config.positions.kind != "disentangled"
+            alone = alone and not stack.config.has_mixer(part[1])
             width = stack.config.n_heads * max(one.grid[1] for one in self._layouts.values()) if alone else 0
         if edits := self._edits(part):
             if width * length > EDITED_CELLS:
@@ -160,8 +161,9 @@ class Blockwise(Mapping[str, Tensor]):
     def _is_fused(self, part: Part) -> bool:
         """True if a fast kernel makes no number for each pair of positions."""
         stack, positions = self._network.stacks()[part[0]], self._layouts[part[0]].positions
-        kind, attn = stack.kinds[part[1]], stack.blocks[part[1]].get_submodule("attn")
-        assert isinstance(attn, Attention)
+        kind, attn = stack.kinds[part[1]], stack.blocks[part[1]].attn
+        if not isinstance(attn, Attention):
+            return True
         encoding, one = stack.encoding(kind), positions[:, :1]
         has_bias = encoding is not None and encoding.score_bias(one, one) is not None
         return not (has_bias or kind.windowed or attn.is_explicit(positions.shape[1], positions.device))

@@ -103,7 +103,7 @@ def rounded_to_four_bits(network: Transformer) -> None:
     kernel = next(network.parameters()).device.type == "cpu" and has_kernel()
     kind: Callable[[nn.Linear], LinearMap] = Int4Linear if kernel else lambda linear: GroupedLinear(linear, 4)
     for module in list(network.modules()) if kernel else ():
-        if isinstance(module, Block):
+        if isinstance(module, Block) and module.attn is not None:
             fuse_qkv(module.attn, kind)
     replace(network, kind)
     round_tables(network, next(network.parameters()).dtype)

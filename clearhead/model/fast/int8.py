@@ -145,7 +145,7 @@ def quantized(network: Transformer) -> Transformer:
         got = device.type if device.type != "cpu" else "one that it does not support"
         raise UserError(f"int8: expected a CPU that oneDNN supports, got {got}; try --dtype bfloat16")
     for module in list(network.modules()):
-        if isinstance(module, Block):
+        if isinstance(module, Block) and module.attn is not None:
             fuse_qkv(module.attn, eight_bits)
     replace(network, eight_bits)
     round_tables(network, torch.float32)

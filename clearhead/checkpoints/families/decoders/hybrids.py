@@ -1,0 +1,99 @@
+"""Decoders with attention in some layers and a state in the others: LFM2."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from clearhead.checkpoints.families.angles import modern, rotary
+from clearhead.checkpoints.families.decoders.llama import llama_like, renamed
+from clearhead.checkpoints.families.shared import FULL, MOST_LAYERS
+from clearhead.checkpoints.weights.documents import short
+from clearhead.checkpoints.weights.fields import Alias, Field, Values, computed, same
+from clearhead.checkpoints.weights.mapping import Rule, rename, reshape, split
+from clearhead.config import ModelConfig, ShortConvolution
+from clearhead.errors import UserError
+
+
+def _layers(name: str) -> Field:
+    """The layers that `layer_types` gives the mixer; `name` is their name for such a layer."""
+
+    def read(kinds: list[str] | None, values: Values) -> list[int] | None:
+        n = min(values["num_hidden_layers"], MOST_LAYERS)
+        kinds = [FULL] * n if kinds is None else kinds
+        if len(kinds) != n or not {*kinds} <= {FULL, name}:
+            raise UserError(f"expected {FULL} or {name} for each of num_hidden_layers={n}, got {short(kinds)}")
+        own = [i for i, kind in enumerate(kinds) if kind == name]
+        return None if len(own) == n else own
+
+    def write(own: Sequence[int] | None, ours: Values) -> list[str]:
+        n = ours["decoder"]["n_layers"]
+        return [name if own is None or i in own else FULL for i in range(n)]
+
+    return computed("layer_types", "decoder.mixer.layers", read=read, write=write, default=None)
+
+
+# --- Liquid AI 2025 ----------------------------------------------------------------------------------------------
+
+CONV = "conv"
+
+
+def _plain(document: dict[str, Any]) -> dict[str, Any]:
+    """The width of the feed-forward layer as it is, and a name for each layer."""
+    document = modern(document)
+    attends, n = document.pop("full_attn_idxs", None), document.get("num_hidden_layers", 32)
+    if document.get("layer_types") is None and isinstance(attends, list) and type(n) is int:
+        document["layer_types"] = [FULL if i in attends else CONV for i in range(min(n, MOST_LAYERS))]
+    width = document.pop("block_ff_dim", document.get("intermediate_size", 12_288))
+    factor, step = document.pop("block_ffn_dim_multiplier", 1.0), document.pop("block_multiple_of", 256)
+    if document.pop("block_auto_adjust_ff_dim", True) and type(width) is int:
+        width = int(2 * width / 3)
+        width = width if factor is None else -(-int(factor * width) // step) * step
+    return {**document, "intermediate_size": width, "block_auto_adjust_ff_dim": False}
+
+
+LFM2_NAMES = {
+    "embedding_norm": "final_norm",
+    "operator_norm": "attn_norm",
+    "self_attn.out_proj": "attn.out",
+    "self_attn.q_layernorm": "attn.q_norm",
+    "self_attn.k_layernorm": "attn.k_norm",
+    "conv.out_proj": "mix.out",
+    "ffn_norm": "ffn_norm",
+    "feed_forward.w1": "ffn.gate",
+    "feed_forward.w3": "ffn.up",
+    "feed_forward.w2": "ffn.down",
+}
+
+
+def _lfm2_rules(config: ModelConfig) -> Sequence[Rule]:
+    mixer = config.output.mixer
+    assert isinstance(mixer, ShortConvolution)
+    d, width, ours = config.output.d_model, mixer.width, "decoder.blocks.{i}.mix"
+    return (
+        *renamed(LFM2_NAMES),
+        split("layers.{i}.conv.in_proj.{p}", [f"{ours}.{name}.{{p}}" for name in ("in_gate", "out_gate", "value")]),
+        reshape("layers.{i}.conv.conv.weight", f"{ours}.conv.weight", there=(d, 1, width), here=(d, width)),
+        rename("layers.{i}.conv.conv.bias", f"{ours}.conv.bias"),
+    )
+
+
+LFM2 = llama_like(
+    "lfm2",
+    "Lfm2",
+    _layers(CONV),
+    same("conv_L_cache", "decoder.mixer.width", default=3),
+    same("conv_bias", "decoder.mixer.bias", default=False),
+    computed("block_auto_adjust_ff_dim", write=lambda *_: False, default=False),
+    Alias("tie_embedding", of="tie_word_embeddings"),
+    constants={"decoder.mixer.kind": "short_convolution", "decoder.qk_norm": True, "decoder.activation": "silu"},
+    rules=_lfm2_rules,
+    n_classes=2,
+    tied=True,
+    modernize=_plain,
+    leave_out=("hidden_act", "attention_dropout"),
+    vocab_size=65_536,
+    hidden_size=2560,
+    intermediate_size=12_288,
+    num_key_value_heads=8,
+    norm_eps=1e-5,
+    angles=rotary(max_length=128_000, theta=1_000_000.0),
+)

@@ -1,0 +1,125 @@
+"""Layers with a state in place of attention: steps, padding, documents, edits, ops and refusals."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead.config import ModelConfig, Rotary, ShortConvolution, StackConfig, TokenInput
+from clearhead.errors import UserError
+from clearhead.generation import complete, generate
+from clearhead.model import Tokens, Transformer
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.trace import trace, zero
+
+VOCABULARY = 23
+
+
+def network(mixer: Any, *, seed: int = 0, n_layers: int = 3, **more: Any) -> Transformer:
+    """A network in float64 with drawn weights."""
+    torch.manual_seed(seed)
+    stack = StackConfig(
+        input=TokenInput(vocab_size=VOCABULARY),
+        d_model=16,
+        n_layers=n_layers,
+        n_heads=2,
+        d_ff=20,
+        positions=Rotary(),
+        norm="rms",
+        mixer=mixer,
+        **more,
+    )
+    found = Transformer(ModelConfig(decoder=stack)).double().eval()
+    for parameter in found.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return found
+
+
+LAYERS = st.sampled_from([None, (0,), (1,), (0, 2), (1, 2)])
+MIXERS = st.builds(ShortConvolution, width=st.integers(2, 5), bias=st.booleans(), layers=LAYERS)
+
+
+def apart(one: Transformer, texts: list[list[int]]) -> torch.Tensor:
+    """The logits of texts read one by one."""
+    return torch.cat([one(torch.tensor([text]))[0] for text in texts])
+
+
+@settings(max_examples=25, deadline=None)
+@given(mixer=MIXERS, seed=st.integers(0, 99), data=st.data())
+def test_steps_padding_and_documents_change_nothing(mixer: Any, seed: int, data: st.DataObject):
+    one = network(mixer, seed=seed)
+    ids = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9)
+    texts: list[list[int]] = data.draw(st.lists(ids, min_size=2, max_size=3))
+    with torch.no_grad():
+        expected = apart(one, texts)
+        for left, packed in ((False, False), (True, False), (False, True)):
+            tokens = Tokens.pad(texts, left=left, packed=packed)
+            found = one(tokens)
+            found = found[: len(expected)] if found.dim() == 2 else tokens.real(found)
+            torch.testing.assert_close(found, expected)
+        row = torch.tensor([[i for text in texts for i in text]])
+        documents = torch.tensor([[i for i, text in enumerate(texts) for _ in text]])
+        positions = torch.tensor([[i for text in texts for i in range(len(text))]])
+        torch.testing.assert_close(one(Tokens(row, documents=documents, positions=positions))[0], expected)
+        # Padded prompts, then steps: in pieces, and after the rows have moved.
+        for left in (False, True):
+            cache, prompts = one.new_cache(), Tokens.pad(texts, left=left)
+            one.decode(prompts, None, cache)
+            cache.select(torch.arange(len(texts)).flip(0))
+            more = torch.randint(0, VOCABULARY, (len(texts), 4))
+            found = torch.cat([one.decode(Tokens(piece), None, cache) for piece in more.split([1, 2, 1], 1)], 1)
+            for text, new, own in zip(texts[::-1], more, found, strict=True):
+                torch.testing.assert_close(own, one(torch.tensor([[*text, *new.tolist()]]))[0, len(text) :])
+
+
+def test_an_edit_of_the_state():
+    """An edit of the state changes what comes after it, and nothing before."""
+    one, ids = network(ShortConvolution(width=3, layers=(0, 2))), torch.arange(8)[None]
+    with torch.no_grad(), trace(one) as plain:
+        one(ids)
+    with torch.no_grad(), trace(one, edit={"decoder.blocks.0.mix.input[t=5]": zero}) as edited:
+        one(ids)
+    at = "decoder.blocks.0.mix.conv"
+    changed = (plain[at] != edited[at]).any(-1)[0]
+    assert changed.tolist() == [False] * 5 + [True] * 3
+
+
+def test_generation():
+    """Cached texts are those of passes over the whole text, alone or in a batch, greedy or by beams. No draft."""
+    one, prompts = network(ShortConvolution(layers=(1,))), [[1, 2, 3, 4], [5]]
+    whole = [list(prompt) for prompt in prompts]
+    with torch.no_grad():
+        for text in whole:
+            for _ in range(12):
+                text.append(int(one(torch.tensor([text]))[0, -1].argmax()))
+    for beams in (1, 3):
+        given = GenerationConfig(max_new_tokens=12, beams=beams)
+        together = complete(one, prompts, config=given)
+        alone = [complete(one, [prompt], config=given)[0] for prompt in prompts]
+        assert [row[0].tokens for row in together] == [row[0].tokens for row in alone]
+        if beams == 1:
+            assert [[*row[0].tokens] for row in alone] == [text[-12:] for text in whole]
+    with pytest.raises(UserError, match="attention alone"):
+        generate(one, Tokens.pad([[1]]), config=GenerationConfig(max_new_tokens=2), draft="lookup")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mixer": {"kind": "short_convolution", "layers": ()}}, "gives no layer"),
+        ({"mixer": {"kind": "short_convolution", "layers": (3,)}}, "less than n_layers=3"),
+        ({"mixer": {"kind": "short_convolution", "layers": (1,)}, "n_groups": 1}, "different blocks"),
+        ({"mixer": {"kind": "short", "layers": (1,)}}, "short_convolution"),
+    ],
+)
+def test_refusals(change: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        network(**{"mixer": ShortConvolution(), **change})
+
+
+def test_an_encoder_has_no_state():
+    stack = network(ShortConvolution()).config.decoder
+    with pytest.raises(ValueError, match="move it to a decoder"):
+        ModelConfig(encoder=stack)
