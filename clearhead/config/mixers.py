@@ -13,7 +13,8 @@ class MixerConfig(Mechanism):
     """A mixer of positions. Its module, a `clearhead.model.mixers.Mixer`, is built from it and the stack's config."""
 
     layers: tuple[NonNegativeInt, ...] | None = None
-    """Numbers of the layers that have it, from 0, in ascending order; None for all. The others have attention."""
+    """Numbers of the layers that have it, from 0, in ascending order; None for all, () for none. The others have
+    attention."""
 
 
 class ShortConvolution(MixerConfig):

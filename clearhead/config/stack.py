@@ -321,8 +321,8 @@ class StackConfig(Config):
         for name, part in (("experts", self.experts), ("mixer", self.mixer)):
             if part is None or part.layers is None:
                 continue
-            if not part.layers:
-                raise ValueError(f"{name}.layers=() gives no layer {name}; leave {name} out")
+            if not part.layers and part is self.experts:
+                raise ValueError("experts.layers=() gives no layer experts; leave experts out")
             if self.repeats > 1:
                 raise ValueError(f"{name}.layers needs different blocks; leave out n_groups={self.n_groups}")
             self._check_layers(f"{name}.layers", part.layers)
@@ -331,5 +331,5 @@ class StackConfig(Config):
     def _check_layers(self, name: str, layers: tuple[int, ...]) -> None:
         if list(layers) != sorted(set(layers)):
             raise ValueError(f"{name}={layers} must be in order and different")
-        if layers[-1] >= self.n_layers:
+        if layers and layers[-1] >= self.n_layers:
             raise ValueError(f"{name}={layers} must be less than n_layers={self.n_layers}")

@@ -319,7 +319,8 @@ class Transformer(Part, HasAttached):
     @property
     def keeps_states(self) -> bool:
         """True if a layer of the decoder keeps a state in place of keys and values."""
-        return self.config.decoder is not None and self.config.decoder.mixer is not None
+        decoder = self.config.decoder
+        return decoder is not None and any(map(decoder.has_mixer, range(decoder.n_layers)))
 
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""

@@ -109,6 +109,7 @@ def test_an_edge_is_patched_as_an_edit_by_hand():
     assert block.attn_norm is not None
     stream = circuits.seen["decoder.blocks.1.resid_pre"] - (circuits.seen[writer] - circuits.base[writer])
     with torch.no_grad():
+        assert block.attn is not None
         q = block.attn.q(block.attn_norm(stream)).unflatten(-1, (4, -1)).transpose(1, 2)
         with trace(network, {reader: q[:, 2]}):
             logits = network(*circuits.tokens.values())

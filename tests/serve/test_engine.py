@@ -43,14 +43,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_32_requests_at_once_are_as_each_alone(model: Model):
+STATE = {"kind": "short_convolution", "layers": [0]}
+
+
+@pytest.mark.parametrize(
+    ("stacks", "is_deterministic"), [({}, False), ({"mixer": STATE}, False), ({"mixer": STATE}, True)]
+)
+def test_32_requests_at_once_are_as_each_alone(stacks: dict[str, Any], is_deterministic: bool):
     """With four kinds of settings in one batch."""
+    model = writer_model(**({"n_layers": 2} | stacks if stacks else {}))
     draw, kinds = random.Random(1), [*SETTINGS.values()]
     ids = prompts_of(model, 32)
     prompts = [ask(model, one, limit=draw.randint(1, 20), **kinds[i % 4]) for i, one in enumerate(ids)]
     expected = [alone(model, prompt) for prompt in prompts]
     for slots in (3, 16):
-        with engine_of(model, slots=slots) as engine:
+        with engine_of(model, slots=slots, prefix_bytes=9999, is_deterministic=is_deterministic) as engine:
             found = answers(engine, [[prompt] for prompt in prompts])
             assert not engine.slots.lengths, "nothing is held for texts that have ended"
         for prompt, tokens_alone, texts in zip(prompts, expected, found, strict=True):

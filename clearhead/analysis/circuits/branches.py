@@ -15,6 +15,8 @@ from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
+from clearhead.model.layout import Layout
+from clearhead.model.mixers import Mixer
 from clearhead.model.norm import Norm
 from clearhead.model.residual import LayerScale
 from clearhead.model.transformer import Stack
@@ -213,10 +215,10 @@ class Branch:
             return [Writer(self.out)]
         return [Writer(self.heads, head) for head in range(self.module.n_heads)]
 
-    def made(self, x: Tensor) -> dict[str, Tensor]:
+    def made(self, x: Tensor, layout: Layout) -> dict[str, Tensor]:
         """What the branch makes of a stream, ... b t d, by address, with its features. It must not be an attention."""
         read = self.normed(x)
-        out = self.module(read)
+        out = self.module(read, layout) if isinstance(self.module, Mixer) else self.module(read)
         if self.split is None:
             return {self.out: out}
         value = {self.out: out, self.reads: x}.get(self.split.features.reads, read)

@@ -150,7 +150,7 @@ class Copies:
         if branch is None:
             return {group.readers[0].path: self.result(x)}
         if not isinstance(branch.module, Attention):
-            return branch.made(x)
+            return branch.made(x, self.layout[branch.path.partition(".")[0]])
         memory = None
         if branch.module is branch.block.cross:
             is_across = group.stream != branch.reads

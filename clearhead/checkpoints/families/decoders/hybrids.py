@@ -7,7 +7,7 @@ from clearhead.checkpoints.families.angles import modern, rotary
 from clearhead.checkpoints.families.decoders.llama import llama_like, renamed
 from clearhead.checkpoints.families.shared import FULL, MOST_LAYERS
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Alias, Field, Values, computed, same
+from clearhead.checkpoints.weights.fields import Alias, Field, Values, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, rename, reshape, split
 from clearhead.config import ModelConfig, ShortConvolution
 from clearhead.errors import UserError
@@ -44,10 +44,10 @@ def _plain(document: dict[str, Any]) -> dict[str, Any]:
         document["layer_types"] = [FULL if i in attends else CONV for i in range(min(n, MOST_LAYERS))]
     width = document.pop("block_ff_dim", document.get("intermediate_size", 12_288))
     factor, step = document.pop("block_ffn_dim_multiplier", 1.0), document.pop("block_multiple_of", 256)
-    if document.pop("block_auto_adjust_ff_dim", True) and type(width) is int:
+    if (adjusts := document.pop("block_auto_adjust_ff_dim", True)) and type(width) is int:
         width = int(2 * width / 3)
-        width = width if factor is None else -(-int(factor * width) // step) * step
-    return {**document, "intermediate_size": width, "block_auto_adjust_ff_dim": False}
+        width = width if None in (factor, step) else -(-int(factor * width) // step) * step
+    return {**document, "intermediate_size": width, "block_auto_adjust_ff_dim": adjusts and False}
 
 
 LFM2_NAMES = {
@@ -84,6 +84,7 @@ LFM2 = llama_like(
     same("conv_bias", "decoder.mixer.bias", default=False),
     computed("block_auto_adjust_ff_dim", write=lambda *_: False, default=False),
     Alias("tie_embedding", of="tie_word_embeddings"),
+    ignored("block_ffn_dim_multiplier", "block_multiple_of", "full_attn_idxs", "block_ff_dim"),  # `_plain` reads them.
     constants={"decoder.mixer.kind": "short_convolution", "decoder.qk_norm": True, "decoder.activation": "silu"},
     rules=_lfm2_rules,
     n_classes=2,
