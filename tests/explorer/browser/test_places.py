@@ -12,6 +12,7 @@ from clearhead.analysis.geometry import neighbours, token_table
 from clearhead.analysis.lens import logit_lens
 from clearhead.config import ClassificationHead
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.trace import zero
 from tests.explorer.browser.conftest import spot_of
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, eventually, said
@@ -70,12 +71,13 @@ def test_a_norm(spot: Spot) -> None:
 
 
 def test_the_feed_forward(spot: Spot) -> None:
-    """The most active units at every token, how many are on, and the words that one writes towards."""
+    """The most active units at every token, how many are on, what one writes towards; the answer without each part."""
     page = spot.seen.opened
     show(page, "ffn")
     pre, post = spot.of("ffn.pre"), spot.of("ffn.post")
     network = spot.model.network
     down = network.get_parameter(f"{spot.block}.ffn.down.weight").detach()
+    parts = [name for name in spot.seen.trace if name.endswith(".ffn.out")]
     all_post = spot.seen.trace[f"{spot.block}.ffn.post"][0]
 
     def is_right() -> None:
@@ -92,11 +94,20 @@ def test_the_feed_forward(spot: Spot) -> None:
             words = [one.removeprefix("▁") for one in spot.model.tokenizer.tokens(near.ids.tolist())]
             assert ", ".join(words) in told[0]
             right(told[0].rpartition(" ")[2].rstrip(")."), float(near.cosines[0]))
-        counted = page.page.locator("main p.headline").inner_text().rpartition(" of ")[0].rpartition(" ")[2]
-        assert int(counted) == int((pre > 0).sum())
-        fires = page.page.locator("main p.headline").inner_text().partition(" most to ")[2]
-        own = all_post[:, units[0]]
-        right(fires.partition("(")[2].partition(")")[0], own[own.abs().argmax()])
+        told = page.page.locator("main p.headline").inner_text()
+        found = re.search(r"(\d+) of (\d+) units here, unit (\d+) most", told)
+        assert found is not None
+        assert [int(one) for one in found.groups()] == [int((pre > 0).sum()), len(post), units[0]]
+        shares = [row[-1] for row in page.rows("How likely")]
+        places = [{}, {f"{spot.block}.ffn.post[f={units[0]}]": zero}, *({at: zero} for at in parts)]
+        logits = torch.stack(
+            [spot.seen.edited(edit).detach().reshape(-1, spot.seen.logits.shape[-1]) for edit in places]
+        ).softmax(-1)
+        assert len(shares) == len(places)
+        assert any(
+            all(agrees(shown, float(p[t, logits[0, t].argmax()])) for shown, p in zip(shares, logits, strict=True))
+            for t in range(logits.shape[1])
+        ), shares
 
     eventually(is_right)
 
