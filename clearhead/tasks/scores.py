@@ -13,6 +13,8 @@ from clearhead.errors import UserError
 SEED = 0
 RESAMPLES = 1000
 SHARE = 0.95
+Z = 1.96
+"""The normal deviate of SHARE."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,8 @@ class ScoredRows:
     """Computes the score from the columns. Another process may run it, so it is a module's function or a `partial`."""
     columns: tuple[np.ndarray, ...]
     """What the score is computed from; the first axis of each counts the examples."""
+    is_share: bool = False
+    """Whether the score lies between 0, nothing is right, and 1, everything is."""
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -35,8 +39,13 @@ class ScoredRows:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95% percentile bootstrap interval (Efron and Tibshirani 1993, 13.3). Computed on first use."""
-        return _middle(np.array([self.of(draw) for draw in _draws(len(self))]))
+        """The 95% percentile bootstrap interval (Efron and Tibshirani 1993, 13.3). Computed on first use.
+
+        If every resample of a share is 0, or every one 1, it is Wilson's interval (1927) for as many examples.
+        """
+        low, high = _middle(np.array([self.of(draw) for draw in _draws(len(self))]))
+        unknown = Z**2 / (len(self) + Z**2) if self.is_share and low == high else 0.0
+        return low - unknown * (low == 1), high + unknown * (high == 0)
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,18 @@ def difference(first: ScoredRows, second: ScoredRows) -> Difference:
     """The difference of two scores, by paired bootstrap resampling of their examples (Koehn 2004).
 
     The p-value counts the resamples whose difference is as far from their mean as the measured difference is from 0.
+    If each score is 0 or 1, its interval comes from those of the two (Newcombe 1998, method 10).
     """
     everything = np.arange(len(first))
-    value = second.of(everything) - first.of(everything)
+    before, after = first.of(everything), second.of(everything)
+    value = after - before
     found = np.array([second.of(draw) - first.of(draw) for draw in _draws(len(first))])
     extreme = np.abs(found - found.mean()) >= abs(value) - 1e-12
-    return Difference(value, _middle(found), float((extreme.sum() + 1) / (len(found) + 1)))
+    low, high = _middle(found)
+    if {before, after} <= {0, 1}:
+        (least, most), (lower, upper) = first.interval, second.interval
+        low, high = value - math.hypot(after - lower, most - before), value + math.hypot(upper - after, before - least)
+    return Difference(value, (low, high), float((extreme.sum() + 1) / (len(found) + 1)))
 
 
 def intervals_of_means(values: np.ndarray) -> np.ndarray:
@@ -136,5 +151,6 @@ def ratio(parts: np.ndarray, wholes: np.ndarray) -> float:
 
 
 def scored(name: str, score: Callable[..., float], *columns: np.ndarray, unit: str = "0 to 1") -> Score:
-    """A score of the rows of these columns with its 95% bootstrap interval."""
-    return Score(name, score(*columns), unit=unit, is_bounded=True, rows=ScoredRows(score, columns))
+    """A score of the rows of these columns with its 95% interval."""
+    rows = ScoredRows(score, columns, is_share=unit == "0 to 1")
+    return Score(name, score(*columns), unit=unit, is_bounded=True, rows=rows)

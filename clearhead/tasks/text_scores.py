@@ -112,7 +112,8 @@ def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """Share of outputs, 0..1, that equal one of their references, ignoring white space at both ends."""
     _check(outputs, references)
     hits = [o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True)]
-    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1", rows=ScoredRows(mean, (np.array(hits),)))
+    rows = ScoredRows(mean, (np.array(hits),), is_share=True)
+    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1", rows=rows)
 
 
 def _rows(metric: BLEU | CHRF, outputs: Sequence[str], streams: list[list[str]]) -> ScoredRows:

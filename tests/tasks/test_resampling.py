@@ -5,7 +5,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 
-from clearhead.tasks.scores import ScoredRows, difference, of_each
+from clearhead.tasks.scores import ScoredRows, difference, of_each, scored
 from clearhead.tasks.text_scores import bleu, chrf, exact_match
 
 
@@ -32,6 +32,18 @@ def test_a_clear_difference_and_none():
     assert (back.value, back.p) == (-found.value, found.p)
     none = difference(of(first), of(first))
     assert (none.value, none.interval, none.p) == (0.0, (0.0, 0.0), 1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_score_of_0_or_1_has_the_interval_of_wilson(value: float):
+    stats = pytest.importorskip("scipy.stats")
+    rows = scored("accuracy", mean, np.full(30, value)).rows
+    assert rows is not None
+    theirs = stats.binomtest(int(30 * value), 30).proportion_ci(method="wilson")
+    assert rows.interval == pytest.approx((theirs.low, theirs.high), abs=1e-4)
+    width = theirs.high - theirs.low
+    assert difference(rows, rows).interval == pytest.approx((-width, width), abs=1e-4)
+    assert of(np.full(30, value)).interval == (value, value), "a mean of other units has no such bounds"
 
 
 def test_the_p_value_of_equal_models_is_uniform():
