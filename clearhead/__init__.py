@@ -1,11 +1,12 @@
 """clearhead: a Transformer you can see through."""
 
+from clearhead.version import __version__ as __version__
+
 TYPE_CHECKING = False  # As typing has it. The command line imports this first, before Ctrl-C is taken care of.
 if TYPE_CHECKING:
     from clearhead.api import Model, TwoTowerModel, load, load_towers
     from clearhead.session.run import Run, compare, start, train
 
-__version__ = "1.0.0"
 __all__ = ["Model", "Run", "TwoTowerModel", "compare", "load", "load_towers", "start", "train"]
 OF_RUNS = ("Run", "compare", "start", "train")
 

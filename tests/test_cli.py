@@ -82,7 +82,7 @@ def test_help_explains_every_option(shell: Shell, command: str):
 
 
 def test_version(shell: Shell):
-    from clearhead import __version__
+    from clearhead.version import __version__
 
     assert shell("--version") == (0, f"{__version__}\n", "")
 
@@ -409,4 +409,6 @@ def test_ctrl_c_at_the_end_says_nothing():
 
 def test_little_is_imported_before_ctrl_c_is_taken_care_of():
     code = "import sys; before = {*sys.modules}; import clearhead.cli; print(*({*sys.modules} - before))"
-    assert set(run_python(code).stdout.split()) == {"clearhead", "clearhead.cli", "clearhead.cli.interrupts"}
+    assert set(run_python(code).stdout.split()) == {
+        *("clearhead", "clearhead.cli", "clearhead.cli.interrupts", "clearhead.version")
+    }

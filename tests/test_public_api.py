@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from clearhead import __version__
+from clearhead.version import __version__
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "public-api.md").read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from clearhead import __version__
 from clearhead.api.base import ModelBase
 from clearhead.capture.effects import Effect
 from clearhead.data.prompts import Prompt
 from clearhead.tasks.scores import RESAMPLES, SEED
+from clearhead.version import __version__
 
 CODE = """import clearhead
 from clearhead.capture import over_prompts, prompts_in

@@ -19,7 +19,6 @@ from pydantic import Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from clearhead import __version__
 from clearhead.api.base import ModelBase
 from clearhead.capture.passes import BATCH_TOKENS, Plan, Positions, Window, recorded, windows
 from clearhead.capture.reading import ABOUT, INDEX, Captured, shard_name
@@ -30,6 +29,7 @@ from clearhead.errors import UserError, reason
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.manifest import MANIFEST, Entry, render, seal, sync, verify
 from clearhead.storage.tensors import model_tensors
+from clearhead.version import __version__
 
 SHARD_BYTES = 512 << 20
 MOST_SHARDS = 4000

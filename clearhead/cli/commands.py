@@ -12,9 +12,9 @@ from importlib.resources import files
 
 from cyclopts import App, Group
 
-from clearhead import __version__
 from clearhead.errors import UserError
 from clearhead.extensions import extensions, load_extension
+from clearhead.version import __version__
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Train": {

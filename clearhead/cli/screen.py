@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from clearhead import __version__
 from clearhead.brief import amount
 from clearhead.cli.options import aligned
 from clearhead.errors import UserError, pasted
 from clearhead.extensions import extensions
 from clearhead.recipe.places import RECIPE, cache_folder
+from clearhead.version import __version__
 
 TABLES = ("*.csv", "*.tsv", "*.jsonl")
 EXTRAS = {

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 
-from clearhead import __version__
 from clearhead.errors import UserError, reason
+from clearhead.version import __version__
 from clearhead_lab.datasets import datasets
 from clearhead_lab.experiment import Experiment, Figures, Label, Result, Row
 from clearhead_lab.reporting import draw

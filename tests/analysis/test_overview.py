@@ -155,7 +155,7 @@ def test_the_position_is_that_of_the_best_head():
 def test_a_vector_is_compared_with_another():
     """What moves is the cosine with that, and `p` is the cosine without the part."""
     network = shaken(CONFIGS["encoder_states"])
-    given, toward = inputs(network), torch.randn(network.config.encoder.d_model)
+    given, toward = inputs(network), torch.randn(16)
     found = Overview(network, given, toward=toward)
 
     def cosine(edit: Mapping[str, Edit]) -> float:

@@ -77,7 +77,7 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     return {frozenset(m for m in reached[n] if n in reached[m]) for n in graph if n in reached[n]}
 
 
-BASE = ("brief", "errors", "extensions", "randomness", "json_text", "progress", "__main__", "")
+BASE = ("brief", "errors", "extensions", "randomness", "json_text", "progress", "version", "__main__", "")
 """What every room may import is left out of the drawing."""
 
 

@@ -12,7 +12,7 @@ from tests import processes
 from tests.architecture.source import LAB, PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
+BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress", "version"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "text", "data", "tasks"}
 FLOOR = TASKS | {"storage", "machine", "checkpoints", "analysis"}
@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "session": ENGINE | {"pretrained_start", "runs", "explorer", "live"},
     "sklearn": {"api", "data", "session"},
     "batch": {"api", "capture", "config", "errors", "trace"},
-    "web": {"errors"},
+    "web": {"errors", "version"},
     "explorer": ENGINE | {"web"},
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
@@ -45,13 +45,21 @@ ALLOWED: dict[str, set[str]] = {
     "cli": ENGINE | {"pretrained_start", "runs", "session", "explorer", "live", "serve", "web", "demo"},
     "lab": ENGINE | {"", "explorer", "session", "cli"},  # clearhead_lab, which no part of clearhead imports
     "__main__": {"cli"},
-    "": {"api", "session", "sklearn", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
+    "": {
+        "api",
+        "session",
+        "sklearn",
+        "trace",
+        "config",
+        "errors",
+        "version",
+    },  # clearhead/__init__.py hands out names, lazily
 }
 # The one upward import: Model.explore() opens the explorer.
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress"),
+    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "version"),
     *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.sentences"),
     *("data.images", "text.chat"),
     *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
@@ -78,8 +86,6 @@ UNSAFE_CALLS = {"eval", "exec", "torch.save", "yaml.load", "yaml.unsafe_load", "
 
 def _targets(source: Source, item: Import) -> list[str]:
     """The part of the package that an import names: `trace` for `from clearhead import trace`."""
-    if (item.module, item.name) == (PACKAGE, "__version__"):
-        return []  # What any part may say; it imports nothing.
     if item.module == PACKAGE and item.name:
         return [item.name] if (ROOT / PACKAGE / f"{item.name}.py").exists() or item.name in ALLOWED else [""]
     return [part(item.module)] if item.module.split(".")[0] == PACKAGE else []

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from clearhead import __version__
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import Reply, RunRequest
 from clearhead.explorer.export.contents import contents
 from clearhead.explorer.export.page import document, packed, parts_of, sparse
 from clearhead.storage.disk import replace_file
+from clearhead.version import __version__
 from clearhead_lab.exercises.exercise import FORMAT, ExerciseSet, both
 from clearhead_lab.exercises.sets import SETS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clearhead import __version__
+from clearhead.version import __version__
 from clearhead_lab.course import glossary, reference, site
 from clearhead_lab.course.page import HERE, names
 from clearhead_lab.course.running import Ran

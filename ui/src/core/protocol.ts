@@ -118,11 +118,12 @@ export interface ModelConfig {
 /** A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm. */
 export interface StackConfig {
   input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
-  d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding; n_groups: number | null;
-  n_kv_heads: number | null; d_head: number | null; latent: Latent | null; window: number | null;
-  window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null; soft_cap: number | null;
-  sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads"; rotary_layers: number[] | null;
-  norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
+  d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding;
+  mixer: { kind: "short_convolution" | string; layers: number[] | null; width?: number; bias?: boolean } | null;
+  n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
+  window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
+  soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads";
+  rotary_layers: number[] | null; norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
   norm_gain: "weight" | "one_plus_weight"; norm_eps: number; first_norm: boolean;
   parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null; branch_scale: number | null;
   layer_scale: number | null; activation: string; gated: boolean; clamp: Clamp | null; experts: Experts | null;
@@ -131,7 +132,7 @@ export interface StackConfig {
   attn_dropout: number; ffn_dropout: number;
 }
 
-/** One of the convolutions over time that a sound runs through. */
+/** A convolution over time. */
 export interface Convolution {
   width: number; step: number; channels: number;
 }
@@ -141,7 +142,7 @@ export interface Encoding {
   kind: string;
 }
 
-/** One short vector for each position, of which all heads make keys and values (DeepSeek-AI 2024, 2.1). A head's key is a part that all heads share, which rotary positions turn, and then a part of its own. */
+/** One short vector for each position, from which all heads compute keys and values (DeepSeek-AI 2024, 2.1). A head's key is a part that all heads share, which rotary positions turn, and then a part of its own. */
 export interface Latent {
   rank: number; query_rank: number | null; d_shared: number; d_value: number; bias: boolean; norm_eps: number;
 }
@@ -163,7 +164,7 @@ export interface Clamp {
   alpha: number; limit: number;
 }
 
-/** Several feed-forward parts, of which a router chooses a few for each position (Shazeer et al. 2017). */
+/** Several feed-forward parts. A router chooses a few for each position (Shazeer et al. 2017). */
 export interface Experts {
   n: number; n_chosen: number; d_ff: number | null; scores: "softmax" | "sigmoid"; normalised: boolean;
   scale: number | null; router_bias: boolean; correction: boolean; n_groups: number | null;
@@ -171,7 +172,7 @@ export interface Experts {
   layers: number[] | null; balance: number;
 }
 
-/** How a new network's weights are drawn. */
+/** The distribution of a new network's weights. */
 export interface Init {
   std: number; matrices: "normal" | "xavier"; depth_scaled: boolean;
 }
@@ -482,7 +483,7 @@ export interface DecidedPart {
   at: string[]; moved: number; p: number | null;
 }
 
-/** An attention weight, and what its removal moves; p is the probability of the likeliest answer without it. */
+/** An attention weight and its effect; p is the probability of the likeliest answer without it. */
 export interface CurveFacts {
   at: string; weight: number; moved: number; p: number | null;
 }
@@ -602,7 +603,7 @@ export interface UnitChange {
   site: string; score: number; relative: number; tensor: string;
 }
 
-/** How a head or neuron changed: norms of what it writes, as shares of the stream it adds to; means over texts. */
+/** The change of a head or neuron: norms of its output, as shares of the stream's norm; means over texts. */
 export interface PartChange {
   site: string; own: number; interval: [number, number]; moved: number; total: number; before: number;
   effect: EffectChange | null;
@@ -700,7 +701,7 @@ export interface PromptsReply {
   report: string | null;
 }
 
-/** The mean over texts: of the answer's change in nats, of the vector's as 1 - cosine, or over pairs of prompts. */
+/** A mean over texts (the answer's change in nats, or the vector's as 1 - cosine) or over pairs of prompts. */
 export interface Effect {
   site: string; mean: number; interval: [number, number]; n_texts: number;
 }

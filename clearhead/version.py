@@ -1,0 +1,3 @@
+"""The version, which every part may read."""
+
+__version__ = "1.0.0"
