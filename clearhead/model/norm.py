@@ -1,12 +1,14 @@
 """Norms, which bring each vector to one scale: LayerNorm and RMSNorm."""
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import NormConfig, StackConfig
+from clearhead.errors import UserError
 from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, its_result, parameters
 from clearhead.trace import tap, tracing
@@ -25,6 +27,13 @@ class Norm(Part, Deriving):
         self.eps, self.axes, self.plus_one = eps, axes, plus_one
         self.weight = nn.Parameter(torch.zeros(width) if plus_one else torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises UserError for a name of what follows from the weight."""
+        if name in ("gain", "derived"):
+            at = f"{type(self).__name__}.{name}"
+            raise UserError(f"{at}: expected no such field, as a norm computes it from `weight`; try self.my_{name}")
+        super().__setattr__(name, value)
 
     @abstractmethod
     def centred(self, x: Tensor) -> Tensor:

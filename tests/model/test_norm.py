@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from clearhead.errors import UserError
 from clearhead.model.norm import LayerNorm, RMSNorm, build_norm
 from clearhead.trace import trace
 from tests.model import small
@@ -49,3 +50,10 @@ def test_config_decides():
     assert without.bias is None
     assert isinstance(build_norm(small.stack(norm="rms")), RMSNorm)
     assert build_norm(small.stack(), 5).weight.shape == (5,)
+
+
+@pytest.mark.parametrize("value", [2.0, torch.nn.Parameter(X[0, 0])])
+@pytest.mark.parametrize("name", ["gain", "derived"])
+def test_a_norm_cannot_set_what_follows_from_its_weight(name: str, value: object):
+    with pytest.raises(UserError, match=rf"^RMSNorm\.{name}: expected no such field.*try self\.my_{name}$"):
+        setattr(RMSNorm(8, eps=1e-3), name, value)
