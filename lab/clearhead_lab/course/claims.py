@@ -133,8 +133,11 @@ def _verdicts(part: Part) -> Iterator[tuple[int, str]]:
 
 def found(part: Part) -> str:
     """The verdicts of the chapter's experiments, in Markdown."""
-    said = (f"*{name}* {line.partition(': ')[0]}" for name, line in tomllib.loads(part.text).items())
-    return f"\nThe verdicts of [the lab](../guides/lab.md): {'; '.join(said)}.\n"
+    lines = tomllib.loads(part.text).items()
+    rows = (f"- *{name}*: the claim {line.replace(': ', '. ', 1)}.\n" for name, line in lines)
+    return (
+        f"\nWhat experiments of [the lab](../guides/lab.md) found about claims of the documents:\n\n{''.join(rows)}\n"
+    )
 
 
 def marked(text: str, claims: Sequence[Claim]) -> str:

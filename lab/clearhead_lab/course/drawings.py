@@ -169,5 +169,6 @@ def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
         end = max(end, y)
     title = escape(block["title"])
     picture = f'<svg viewBox="0 0 {WIDTH:.0f} {end - GAP + 2:.0f}" role="img" aria-label="{title}">{groups}</svg>'
-    told = f"<figcaption><strong>{title}</strong><ol>{told}</ol></figcaption>"
+    told = f"{title}</strong> <small>Click a line, or press →, for the next step.</small><ol>{told}</ol>"
+    told = f"<figcaption><strong>{told}</figcaption>"
     return f'\n<figure class="drawing">{picture}{told}</figure>\n', found
