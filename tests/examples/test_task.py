@@ -1,8 +1,8 @@
-"""examples/task, installed and used: a task of another package trains, is measured and answers as ours do."""
+"""The guide's task, written from the page, installed and used: it trains, is measured and answers as ours do."""
 
 import json
 import os
-import random
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,8 +10,15 @@ import pytest
 
 from tests import processes
 from tests.architecture.source import ROOT
+from tests.docs.blocks import blocks
 
 EXAMPLE = ROOT / "examples" / "task"
+PAGE = [*blocks((ROOT / "docs" / "extending" / "your-own-task.md").read_text(encoding="utf-8"))]
+FILES = {
+    head.removeprefix("# "): rest
+    for head, _, rest in (one.text.partition("\n") for one in PAGE if one.language in ("python", "ini"))
+}
+LINES = next(one.text for one in PAGE if one.text.startswith("pip install")).splitlines()
 PYTHON = """
 import clearhead
 from tests.serve.tiny import client_of
@@ -25,22 +32,20 @@ print(model.predict(["dcba"]) == served == [{"sorted": "abcd"}])
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A folder with the package, and with words to learn from."""
+    """A reader's folder with the files of the page, and its package installed."""
     folder = tmp_path_factory.mktemp("task")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = processes.run([*install, "--target", folder, EXAMPLE], capture_output=True, text=True, timeout=120)
+    done = processes.run([*install, "--target", folder / "site", folder], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    draw = random.Random(0)
-    words = ["".join(draw.choices("abcd", k=draw.randint(1, 4))) for _ in range(400)]
-    (folder / "words.txt").write_text("\n".join(words), encoding="utf-8")
     return folder
 
 
 def said(folder: Path, *words: str) -> str:
     """What a process prints that has the package on its path."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", ""), str(ROOT)])
-    }
+    path = [str(folder / "site"), os.environ.get("PYTHONPATH", ""), str(ROOT)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     done = processes.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -48,11 +53,19 @@ def said(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+def test_the_page_has_the_files_of_the_example():
+    assert {name: FILES[name].strip() for name in FILES if name != "words.py"} == {
+        file.name: file.read_text(encoding="utf-8").strip() for file in EXAMPLE.iterdir() if file.is_file()
+    }
+
+
 def test_a_task_of_another_package_is_trained_measured_and_asked(folder: Path):
-    line = ["-m", "clearhead"]
-    recipe, steps = str(EXAMPLE / "sorting.toml"), ["--steps", "200", "--training.device", "cpu"]
-    figures = json.loads(said(folder, *line, "train", recipe, "--text", "words.txt", "--out", "run", "--json", *steps))
+    assert LINES[0] == "pip install ."
+    last = ""
+    for line in LINES[1:]:
+        words = shlex.split(line)
+        last = said(folder, *(["-m", *words] if words[0] == "clearhead" else words[1:]))
+    assert last == "abcd\n"
+    figures = json.loads(said(folder, "-m", "clearhead", "evaluate", "run", "--text", "more.txt", "--json"))
     assert figures["exact_match"] > 0.8
-    assert json.loads(said(folder, *line, "evaluate", "run", "--text", "words.txt", "--json"))["exact_match"] > 0.8
-    assert said(folder, *line, "predict", "run", "dcba") == "abcd\n"
     assert said(folder, "-c", PYTHON) == "True\n", "in Python and on the server"
