@@ -318,6 +318,10 @@ class StackConfig(Config):
     def _feed_forward(self) -> Self:
         if self.clamp is not None and not self.gated:
             raise ValueError("clamp needs gated=True, the gate that it limits")
+        return self
+
+    @model_validator(mode="after")
+    def _layers_of_parts(self) -> Self:
         for name, part in (("experts", self.experts), ("mixer", self.mixer)):
             if part is None or part.layers is None:
                 continue

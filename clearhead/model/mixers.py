@@ -76,7 +76,7 @@ def _at(x: Tensor, cells: Tensor) -> Tensor:
 
 
 class GatedConvolution(Mixer):
-    """out = W_out (W_c x * conv(W_b x * W_x x))   (Liquid AI 2025, LFM2)"""
+    """out = W_out (W_out_gate x * conv(W_in_gate x * W_value x))   (Liquid AI 2025, LFM2)"""
 
     def __init__(self, config: ShortConvolution, stack: StackConfig) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ import torch
 
 from clearhead.config import ClassificationHead
 from tests.explorer.browser.conftest import Open
-from tests.explorer.browser.page import eventually, fragment
+from tests.explorer.browser.page import becomes, eventually, fragment
 from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, column, shows
 from tests.explorer.browser.views import show
 
@@ -88,5 +88,5 @@ def test_the_target_is_what_the_model_writes(open_page: Open) -> None:
     opened = open_page("translator", fragment(SOURCE, TARGET))
     opened.run("four nine two", "")
     written = opened.served.model.translate(["four nine two"])[0]
-    words = opened.page.locator(".ribbon .chips").last.locator("button b").all_inner_texts()
-    assert " ".join(word.lstrip("▁") for word in words) == f"<bos> {written}"
+    words = opened.page.locator(".ribbon .chips").last.locator("button b")
+    becomes(lambda: " ".join(word.lstrip("▁") for word in words.all_inner_texts()), f"<bos> {written}")
