@@ -85,7 +85,7 @@ def test_what_the_model_says(see, name: str) -> None:
 
 def test_the_target_is_what_the_model_writes(open_page: Open) -> None:
     """Without a target the decoder reads what it wrote itself, greedily."""
-    opened = open_page("translator", fragment(SOURCE, TARGET))
+    opened = open_page("translator", fragment(SOURCE, TARGET, stack="decoder", layer=0, head=0, query=0, key=0))
     opened.run("four nine two", "")
     written = opened.served.model.translate(["four nine two"])[0]
     words = opened.page.locator(".ribbon .chips").last.locator("button b")
