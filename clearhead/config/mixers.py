@@ -10,7 +10,7 @@ __all__ = ["MixerConfig", "ShortConvolution"]
 
 
 class MixerConfig(Mechanism):
-    """A mixer of positions. Its module, a `clearhead.model.mixers.Mixer`, is built from it and the stack's config."""
+    """A mixer of positions, which builds its `clearhead.model.mixers.mixer.Mixer` from itself and a stack's config."""
 
     layers: tuple[NonNegativeInt, ...] | None = None
     """Numbers of the layers that have it, from 0, in ascending order; None for all, () for none. The others have
@@ -20,7 +20,7 @@ class MixerConfig(Mechanism):
 class ShortConvolution(MixerConfig):
     """Each component reads its own last few values, between two gates (Liquid AI 2025, LFM2)."""
 
-    builds = "clearhead.model.mixers:GatedConvolution"
+    builds = "clearhead.model.mixers.gated_convolution:GatedConvolution"
     kind: Literal["short_convolution"] = "short_convolution"
     width: Annotated[int, Field(ge=2, le=64)] = 3
     """Positions that the convolution reads, its own among them. The state holds one less."""

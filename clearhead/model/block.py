@@ -9,7 +9,7 @@ from clearhead.model.cache import BlockCache
 from clearhead.model.experts import Mixture
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
-from clearhead.model.mixers import Mixer
+from clearhead.model.mixers.mixer import Mixer
 from clearhead.model.mode import Part
 from clearhead.model.ops import Steps
 from clearhead.model.residual import LayerScale, Residual

@@ -12,7 +12,7 @@ from math import prod
 from clearhead.config import Continuous, ModelConfig, NoHead, VectorHead
 from clearhead.model import attention
 from clearhead.model.fast.activation_checkpointing import ACTIVATIONS
-from clearhead.model.mixers import Mixer
+from clearhead.model.mixers.mixer import Mixer
 from clearhead.model.norm import Norm
 from clearhead.model.ops import KINDS, Sized, Sizes, Steps, op_weights
 from clearhead.model.transformer import Stack, Transformer

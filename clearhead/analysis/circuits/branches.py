@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.model.layout import Layout
-from clearhead.model.mixers import Mixer
+from clearhead.model.mixers.mixer import Mixer
 from clearhead.model.norm import Norm
 from clearhead.model.residual import LayerScale
 from clearhead.model.transformer import Stack

@@ -1,0 +1,1 @@
+"""Layers that mix positions by a state, one file each."""
