@@ -1,18 +1,23 @@
-"""Commands of other packages: examples/command, installed and run, one that is broken, and an App."""
+"""Commands of other packages: that of the guide, one that is broken, and an App."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.examples.packages import install, run
-from tests.small_models import model_of
+from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
+from tests.examples.packages import follow, run
+from tests.small_models import TEXTS, model_of
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A folder with the sample, a command that cannot be loaded and an App."""
-    folder = install("command", tmp_path_factory.mktemp("site"))
+    """A folder with the guide's command, one that cannot be loaded and an App."""
+    place = tmp_path_factory.mktemp("command")
+    model_of("nano", Tokenizer.train([*TEXTS, "king king"], Words())).save(place / "gpt2")
+    follow("command", place)
+    folder = place / "site"
     code = ("from cyclopts import App", "claims = App(name='claims', help='Claims.', group='Learn')")
     (folder / "other.py").write_text("\n".join((*code, "claims.command(print, name='say')")))
     about = folder / "other-1.dist-info"
@@ -22,9 +27,8 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def test_command_of_another_package(site: Path, tmp_path):
-    model = model_of("nano")
-    folder = model.save(tmp_path / "model")
+def test_command_of_another_package(site: Path):
+    folder = site.parent / "gpt2"
     code, said = run("-m", "clearhead", "neighbours", str(folder), "one", "--top", "3", "--json", path=site)
     assert code == 0, said
     cosines = json.loads(said)

@@ -1,7 +1,6 @@
 """The sample place: installed into a folder of its own, it is a place of the page and of exported files."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from clearhead.explorer import static_files
 from tests import processes
 from tests.conftest import ROOT
+from tests.examples.packages import install
 from tests.explorer.conftest import ChromiumPage, _missing
 from tests.explorer.traced import CONFIGS, model_of
 
@@ -40,12 +40,11 @@ CELLS = 2 * 3
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address of a page, and an exported file, of a process that has the sample."""
     folder = tmp_path_factory.mktemp("place")
-    install = ["install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site")]
-    processes.run([sys.executable, "-m", "pip", *install, str(ROOT / "examples" / "place")], check=True)
+    site = install("place", folder)
     model_of(CONFIGS["decoder_pre_learned"]).save(folder / "model")
     file = folder / "file.html"
     command = [sys.executable, "-c", SERVES, str(folder / "model"), str(file)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(ROOT)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with processes.started(command, env=environment, **pipes) as process:
         yield process.stdout.readline().strip(), file
@@ -72,12 +71,3 @@ def test_it_draws_its_picture(served: tuple[str, Path], chromium_page: ChromiumP
     assert len(found) == CELLS
     assert found[0].startswith("decoder.blocks.0.resid_post[t=0]: ")
     assert not chromium_page.complaints
-
-
-def test_the_guide_shows_the_code_of_the_sample() -> None:
-    guide = (ROOT / "docs" / "extending" / "your-own-place.md").read_text(encoding="utf-8")
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "examples" / "place").iterdir() if path.is_file()]
-    blocks = re.findall(r"```(?:python|js|ini)\n(.*?)```", guide, re.DOTALL)
-    assert len(blocks) == 3
-    for block in blocks:
-        assert any(block in source for source in sources), block

@@ -16,7 +16,7 @@ class LogDistance(NoEnd, AnyWidth):
 
     builds = "clearhead_example_positions:LogDistanceEncoding"
     label, acts_on = "logarithm of the distance", "scores"
-    kind: Literal["clearhead-example-positions.log_distance"] = "clearhead-example-positions.log_distance"
+    kind: Literal["clearhead-example-mechanism.log_distance"] = "clearhead-example-mechanism.log_distance"
     slope: PositiveFloat = 1.0
     """The slope of each head before training."""
 

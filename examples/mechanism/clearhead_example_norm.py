@@ -15,7 +15,7 @@ class PNorm(NormConfig):
     """Divides each vector by its p-norm; p = 2 is RMSNorm."""
 
     builds = "clearhead_example_norm:PNormModule"
-    kind: Literal["clearhead-example-norm.p_norm"] = "clearhead-example-norm.p_norm"
+    kind: Literal["clearhead-example-mechanism.p_norm"] = "clearhead-example-mechanism.p_norm"
     p: float = Field(default=1.0, ge=1.0)
     eps: PositiveFloat = 1e-5
 
