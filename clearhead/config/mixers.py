@@ -1,12 +1,15 @@
 """What mixes the positions of a layer in place of attention, and keeps a state of fixed size."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
+from clearhead.config.base import Width
 from clearhead.config.mechanism import Kinds, Mechanism
 
-__all__ = ["MixerConfig", "ShortConvolution"]
+__all__ = ["MixerConfig", "ShortConvolution", "StateSpace"]
+
+Window = Annotated[int, Field(ge=2, le=64)]
 
 
 class MixerConfig(Mechanism):
@@ -22,10 +25,38 @@ class ShortConvolution(MixerConfig):
 
     builds = "clearhead.model.mixers.gated_convolution:GatedConvolution"
     kind: Literal["short_convolution"] = "short_convolution"
-    width: Annotated[int, Field(ge=2, le=64)] = 3
+    width: Window = 3
     """Positions that the convolution reads, its own among them. The state holds one less."""
     bias: bool = False
     """Bias of the linear maps and of the convolution."""
 
 
-Mixer = Annotated[ShortConvolution | MixerConfig, Kinds(ShortConvolution, MixerConfig)]
+class StateSpace(MixerConfig):
+    """Each head keeps a matrix that decays, and adds to it and reads from it at each position (Dao and Gu 2024)."""
+
+    builds = "clearhead.model.mixers.state_space:SelectiveStateSpace"
+    kind: Literal["state_space"] = "state_space"
+    n_heads: Width
+    d_head: Width = 64
+    d_state: Width = 128
+    """Numbers of the state for each component of a head."""
+    n_groups: Width = 1
+    """Groups of heads. The heads of a group write and read at the same places of their states."""
+    width: Window = 4
+    """Positions that the convolutions before the state read. The cache holds one less."""
+    conv_bias: bool = True
+    least_step: NonNegativeFloat = 0.0
+    """Limits of the step, which scales what a position writes and how much the state decays."""
+    most_step: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.n_heads % self.n_groups:
+            raise ValueError(f"n_groups={self.n_groups} must divide n_heads={self.n_heads}")
+        if self.most_step is not None and self.least_step > self.most_step:
+            raise ValueError(f"least_step={self.least_step} must be at most most_step={self.most_step}")
+        return self
+
+
+Own = Annotated[ShortConvolution | StateSpace, Field(discriminator="kind")]
+Mixer = Annotated[ShortConvolution | StateSpace | MixerConfig, Kinds(Own, MixerConfig)]

@@ -1,5 +1,7 @@
 """Convolutions over time. Some make vectors from samples; one makes positions from the moments around each one."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -107,7 +109,7 @@ def _convolved(call: Sized) -> tuple[int, ...]:
 def _read(call: Sized) -> tuple[Sizes, ...]:
     """The input of the convolution, with the zeros beyond the ends."""
     (n, width), beyond = call.x[0].shape, int(call.op.by["before"] + call.op.by["after"])
-    return (Sizes((n + beyond, width)),) if beyond else (call.x[0],)
+    return (replace(call.x[0], shape=(n + beyond, width)),) if beyond else (call.x[0],)
 
 
 def _flops(call: Sized) -> int:

@@ -142,7 +142,7 @@ def _activation(call: Call) -> Tensor:
 
 
 def _clamp(call: Call) -> Tensor:
-    return call.x[0].clamp(call.op.by.get("least"), call.op.by["most"])
+    return call.x[0].clamp(call.op.by.get("least"), call.op.by.get("most"))
 
 
 KINDS |= {"activation": Kind(_activation, saves=_saved), "clamp": Kind(_clamp, saves=its_inputs)}

@@ -7,12 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.config import ModelConfig, Rotary, ShortConvolution, StackConfig, TokenInput
+from clearhead.config import ModelConfig, Rotary, ShortConvolution, StackConfig, StateSpace, TokenInput
 from clearhead.errors import UserError
 from clearhead.generation import complete, generate
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mixers.state_space import scan
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace, zero
+from tests.model.small import gradients
 
 VOCABULARY = 23
 
@@ -38,7 +40,21 @@ def network(mixer: Any, *, seed: int = 0, n_layers: int = 3, **more: Any) -> Tra
 
 
 LAYERS = st.sampled_from([None, (0,), (1,), (0, 2), (1, 2)])
-MIXERS = st.builds(ShortConvolution, width=st.integers(2, 5), bias=st.booleans(), layers=LAYERS)
+WIDTHS = st.integers(2, 5)
+MIXERS = st.one_of(
+    st.builds(ShortConvolution, width=WIDTHS, bias=st.booleans(), layers=LAYERS),
+    st.builds(
+        StateSpace,
+        n_heads=st.just(4),
+        d_head=WIDTHS,
+        d_state=WIDTHS,
+        n_groups=st.sampled_from([1, 2, 4]),
+        width=WIDTHS,
+        conv_bias=st.booleans(),
+        most_step=st.sampled_from([None, 0.5]),
+        layers=LAYERS,
+    ),
+)
 
 
 def apart(one: Transformer, texts: list[list[int]]) -> torch.Tensor:
@@ -72,6 +88,49 @@ def test_steps_padding_and_documents_change_nothing(mixer: Any, seed: int, data:
             found = torch.cat([one.decode(Tokens(piece), None, cache) for piece in more.split([1, 2, 1], 1)], 1)
             for text, new, own in zip(texts[::-1], more, found, strict=True):
                 torch.testing.assert_close(own, one(torch.tensor([[*text, *new.tolist()]]))[0, len(text) :])
+
+
+@settings(max_examples=25, deadline=None)
+@given(t=st.integers(1, 11), groups=st.sampled_from([1, 2, 4]), packed=st.booleans(), seed=st.integers(0, 99))
+def test_chunks_are_the_recurrence(t: int, groups: int, packed: bool, seed: int):
+    """Forward and gradients in float64: chunks of one position, of three, of all; S_t and y_t as the paper says."""
+    random = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64, requires_grad=True)
+
+    b, h, k, n = 2, 4, 3, 5
+    x, write, read, skip = draw(b, h, t, k), draw(b, groups, t, n), draw(b, groups, t, n), draw(h)
+    step, decay = draw(b, h, t), draw(b, h, t)
+    first = None if packed else draw(b, h, k, n)
+    documents = torch.arange(t)[None] // 4 if packed else None
+    state, ys = torch.zeros(b, h, k, n, dtype=torch.float64) if first is None else first, list[torch.Tensor]()
+    for i in range(t):
+        if packed and i % 4 == 0:
+            state = torch.zeros_like(state)
+        written, asked = (each[:, :, i].repeat_interleave(h // groups, 1) for each in (write, read))
+        new = step[:, :, i, None, None] * x[:, :, i, :, None] * written[:, :, None]
+        state = (-decay[:, :, i].exp()).exp()[..., None, None] * state + new
+        ys.append((state @ asked[..., None])[..., 0] + skip[:, None] * x[:, :, i])
+    given, rate = [each for each in (x, write, read, step, decay, skip, first) if each is not None], -decay.exp()
+    expected = torch.stack(ys, 2), state
+    outer = [torch.randn(each.shape, generator=random, dtype=torch.float64) for each in expected]
+    right = torch.autograd.grad(expected, given, outer, retain_graph=True)
+    for chunk in (1, 3, t):
+        found = scan((x, write, read, step, rate, skip), first, documents, keep=True, chunk=chunk)
+        slopes = torch.autograd.grad(found, given, outer, retain_graph=True)
+        for own, its in zip((*found, *slopes), (*expected, *right), strict=True):
+            torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
+
+
+def test_training_computes_chunks_again():
+    """The backward pass, for which inputs alone are kept, has the gradients of one that keeps everything."""
+    one = network(StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2))
+    tokens, found = Tokens.pad([[*range(20)] * 8, [1, 2, 3]]), list[dict[str, torch.Tensor]]()
+    for logits in (lambda: one(tokens), lambda: one.decode(tokens, None, one.new_cache())):
+        found.append(gradients(one, tokens.real(logits()).square().mean()))
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(gradient, found[1][name], rtol=1e-10, atol=1e-10)
 
 
 def test_an_edit_of_the_state():

@@ -42,6 +42,12 @@ DECODERS = {*list(PAIRS)[::3], *LAYERS, *FUSED, "learned-post-soft_cap"}
 CONFIGS = {
     **{name: c.ModelConfig(decoder=stack(**PAIRS[name])) for name in sorted(DECODERS)},
     "short_convolution": c.ModelConfig(decoder=stack(n_layers=3, mixer=c.ShortConvolution(layers=(0, 2)))),
+    "state_space": c.ModelConfig(
+        decoder=stack(n_layers=3, mixer=c.StateSpace(n_heads=4, d_head=6, d_state=5, n_groups=2, layers=(0, 2)))
+    ),
+    "state_space, step of limits": c.ModelConfig(
+        decoder=stack(mixer=c.StateSpace(n_heads=2, d_state=3, least_step=0.01, most_step=0.5, conv_bias=False))
+    ),
     "encoder-decoder": both(),
     "encoder-decoder, post, dropout": both(norm_place="post", **DROPOUTS),
     "encoder-decoder, grouped, capped": both(n_kv_heads=2, soft_cap=2.0, qk_norm=True, norm="rms"),

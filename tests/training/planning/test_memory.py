@@ -104,6 +104,13 @@ def test_activations_are_what_autograd_saves(kind: str, name: str, mixed: bool):
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
+def test_a_scan_keeps_its_inputs(mixed: bool):
+    config = config_of("decoder", mixer=c.StateSpace(n_heads=4, d_head=16, d_state=8))
+    measured = saved_bytes(Transformer(config).train(), shape_of(config, 300), mixed=mixed)
+    assert predicted_bytes(config, shape_of(config, 300), mixed=mixed) == pytest.approx(measured, rel=BAND)
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
 def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch):
     config = config_of("both")
     shape = shape_of(config)
