@@ -1,0 +1,137 @@
+"""Mixtures that differ from another family's in a norm or in where the experts are: Solar, dots, Granite, FlexOlmo."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from clearhead.checkpoints.families.angles import modern, rotary, windows
+from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
+from clearhead.checkpoints.families.decoders.two_kinds import olmo_rules
+from clearhead.checkpoints.families.mixtures.mixtures import (
+    GLM4_MOE,
+    GRANITE_MOE,
+    OLMOE,
+    PROJECTIONS,
+    SIGMOID,
+    choice,
+    mixture_rules,
+    sparse,
+)
+from clearhead.checkpoints.families.shared import (
+    FULL,
+    LOCAL,
+    MOST_LAYERS,
+    bare,
+    bias,
+    decoder_heads,
+    with_defaults,
+    without,
+)
+from clearhead.checkpoints.weights.fields import computed, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, fused, rename
+from clearhead.config import ModelConfig
+
+BY_GROUPS = SIGMOID | {"decoder.experts.group_best": 2}
+
+# --- Upstage 2026: experts in every layer -----------------------------------------------------------------------------
+
+SOLAR_OPEN = llama_like(
+    "solar_open",
+    "SolarOpen",
+    bias("attention_bias", "qkv"),
+    *choice(128, 8, theirs="n_routed_experts"),
+    *without(sparse(), "first_k_dense_replace", "moe_intermediate_size"),
+    same("moe_intermediate_size", "decoder.d_ff", "decoder.experts.d_ff", default=1280),
+    constants=BY_GROUPS,
+    rules=GLM4_MOE.rules,
+    n_classes=2,
+    vocab_size=196_608,
+    num_hidden_layers=48,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    head_dim=128,
+    rms_norm_eps=1e-5,
+    angles=rotary(max_length=131_072, theta=1_000_000.0),
+)
+
+# --- Xiaohongshu 2025 -------------------------------------------------------------------------------------------------
+
+
+def _kinds(document: dict[str, Any]) -> dict[str, Any]:
+    """The layers from max_window_layers on have the window, unless layer_types says otherwise."""
+    document = modern(document)
+    n, first = document.get("num_hidden_layers", 62), document.get("max_window_layers", 62)
+    if document.get("layer_types") is None and type(n) is int and type(first) is int:
+        full = n if document.get("sliding_window", 4096) is None else first
+        document["layer_types"] = [LOCAL if i >= full else FULL for i in range(min(n, MOST_LAYERS))]
+    return document
+
+
+DOTS_1 = llama_like(
+    "dots1",
+    "Dots1",
+    BIASES[0],
+    *windows(every=1),
+    *choice(128, 6, theirs="n_routed_experts"),
+    *with_defaults(sparse(first=0, shared=2), norm_topk_prob=False),
+    ignored("max_window_layers"),
+    constants=BY_GROUPS | {"decoder.qk_norm": True},
+    rules=GLM4_MOE.rules,
+    n_classes=2,
+    modernize=_kinds,
+    vocab_size=152_064,
+    hidden_size=4608,
+    intermediate_size=10_944,
+    num_hidden_layers=62,
+    num_key_value_heads=32,
+    max_length=2048,
+)
+
+# --- IBM 2025: Granite's with an expert that every position takes -----------------------------------------------------
+
+
+def _shared_rules(config: ModelConfig) -> Sequence[Rule]:
+    assert config.decoder is not None
+    experts = config.decoder.experts
+    width, there, ours = (experts and experts.shared) or 0, "layers.{i}.shared_mlp", "decoder.blocks.{i}.ffn.shared"
+    both = fused(f"{there}.input_linear.{{p}}", [f"{ours}.{part}.{{p}}" for part in ("gate", "up")], rows=[width] * 2)
+    return (*GRANITE_MOE.rules(config), both, rename(f"{there}.output_linear.{{p}}", f"{ours}.down.{{p}}"))
+
+
+GRANITE_MOE_SHARED = replace(
+    GRANITE_MOE,
+    model_type="granitemoeshared",
+    fields=(
+        *GRANITE_MOE.fields,
+        computed(
+            "shared_intermediate_size",
+            "decoder.experts.shared",
+            read=lambda width, _: width or None,
+            write=lambda width, _: width or 0,
+            default=0,
+        ),
+    ),
+    rules=_shared_rules,
+    heads=(
+        replace(GRANITE_MOE.heads[0], architecture="GraniteMoeSharedForCausalLM"),
+        bare("GraniteMoeSharedModel"),
+    ),
+)
+
+# --- Shi et al. 2025: OLMoE with norms after the branches -------------------------------------------------------------
+
+FLEX_OLMO = replace(
+    OLMOE,
+    model_type="flex_olmo",
+    constants=OLMOE.constants | {"decoder.norm_place": "branch"},
+    fields=(
+        *rotary(max_length=4096, theta=500_000.0),
+        *with_defaults(
+            without(OLMOE.fields, "rope_parameters", "max_position_embeddings", "original_max_position_embeddings"),
+            **{"vocab_size": 100_352, "hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32},
+            **{"num_attention_heads": 32, "rms_norm_eps": 1e-6, "num_experts": 7, "num_experts_per_tok": 5},
+        ),
+    ),
+    rules=mixture_rules(PROJECTIONS, rest=olmo_rules),
+    heads=decoder_heads("FlexOlmo", "model.", "bare", tied=False),
+)
