@@ -33,6 +33,7 @@ ENDED = ("clip_text_model",)
 FILLED = ("siglip_text_model",)
 """Models that read the last state, even of padding."""
 COUNT_NO_PADDING = ("esm", "roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet", "m2m_100")
+COUNT_NO_PADDING += ("roberta-prelayernorm", "xlm-roberta-xl")
 """Models that count their positions by themselves, and leave padding out."""
 LEFT_OUT = "contact_head."
 """A second head, which a warning names when a model with it is opened."""

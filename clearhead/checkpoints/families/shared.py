@@ -256,7 +256,7 @@ def neighbours(rules: Sequence[Rule], config: ModelConfig) -> list[Rule]:
     """The same rules for heads that rotate neighbours."""
     stack = config.output
     assert isinstance(stack.positions, Rotary)
-    width, turned = stack.head_width, sides("decoder", "qk")
+    width, turned = stack.head_width, {*sides("decoder", "qk"), *sides("encoder", "qk")}
     rotated = stack.positions.rotated(width)
     places = [[i for i, name in enumerate(rule.ours) if name in turned] for rule in rules]
     return [

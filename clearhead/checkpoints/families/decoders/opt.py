@@ -156,3 +156,33 @@ XGLM = Family(
     ),
     heads=decoder_heads("XGLM", "model.", "bare"),
 )
+
+
+# --- BioGPT (Luo et al. 2022) --------------------------------------------------------------------------------------
+
+BIOGPT_NAMES = {"embed_tokens": "embed.tokens", "embed_positions": "positions.table", "layer_norm": "final_norm"}
+BIOGPT = Family(
+    model_type="biogpt",
+    constants={"decoder.positions.kind": "learned", "decoder.positions.offset": 2, "decoder.norm_eps": 1e-5},
+    fields=(
+        *sizes(
+            "decoder",
+            vocab_size=42_384,
+            hidden_size=1024,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            intermediate_size=4096,
+            hidden_act="gelu",
+            max_position_embeddings=1024,
+            initializer_range=0.02,
+            hidden_dropout_prob=0.1,
+            attention_probs_dropout_prob=0.1,
+            activation_dropout=0.0,
+        ),
+        same("scale_embedding", "decoder.input.scale", default=True),
+        # Its norms have the epsilon above. It leaves out whole layers in training.
+        ignored("layer_norm_eps", "layerdrop"),
+    ),
+    rules=lambda _: modules("decoder", "layers.{i}", BIOGPT_NAMES | BLOCK),
+    heads=decoder_heads("BioGpt", "biogpt.", "bare class tags", names=("output_projection",)),
+)

@@ -1,4 +1,4 @@
-"""Decoders that differ from another family's in a norm, a window or a name: CWM, VaultGemma, Persimmon, HyperCLOVA X."""
+"""Decoders that differ from another family's in a norm or a window: CWM, VaultGemma, Persimmon, HyperCLOVA X."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -8,7 +8,15 @@ from pydantic import JsonValue
 
 from clearhead.checkpoints.families.encoders.roberta import after_padding
 from clearhead.checkpoints.families.family import Family, HeadMap, Rules
-from clearhead.checkpoints.families.shared import bare, classes, end_token_classifier, sizes, span, without
+from clearhead.checkpoints.families.shared import (
+    bare,
+    classes,
+    end_token_classifier,
+    sizes,
+    span,
+    with_defaults,
+    without,
+)
 from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
@@ -117,12 +125,12 @@ def position_tables(config: ModelConfig, prefix: str = "", *, written: bool) -> 
     return tuple(derive(name, lambda: wave_table(config.output.d_model)) for name in names)
 
 
-def wave_table(d_model: int) -> "Tensor":
+def wave_table(d_model: int, length: int = LENGTH) -> "Tensor":
     """p d: all sines, then all cosines."""
     import torch
 
     i = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angle = torch.arange(LENGTH, dtype=torch.float64)[:, None] / 10_000.0 ** (i / d_model)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] / 10_000.0 ** (i / d_model)
     return torch.cat([angle.sin(), angle.cos()], 1).float()
 
 
@@ -257,6 +265,16 @@ def writer(
     )
 
 
+def bart_heads(name: str, n_labels: int = 2) -> tuple[HeadMap, ...]:
+    """The classes of one name; with so many labels by default."""
+    return (
+        writer(f"{name}ForConditionalGeneration"),
+        bare(f"{name}Model"),
+        end_token_classifier(f"{name}ForSequenceClassification", {}, classes(n_labels), prefix="model."),
+        span(f"{name}ForQuestionAnswering", prefix="model."),
+    )
+
+
 LEARNED = in_both({"positions.kind": "learned"})
 BART = Family(
     model_type="bart",
@@ -274,12 +292,33 @@ BART = Family(
         *only(static_position_embeddings=False, do_blenderbot_90_layernorm=False),
     ),
     rules=with_tables,
-    heads=(
-        writer("BartForConditionalGeneration"),
-        bare("BartModel"),
-        end_token_classifier("BartForSequenceClassification", {}, classes(3), prefix="model."),
-        span("BartForQuestionAnswering", prefix="model."),
+    heads=bart_heads("Bart", 3),
+)
+
+
+# Ahmad et al. 2021.
+PLBART = replace(
+    BART,
+    model_type="plbart",
+    fields=(
+        *shared_vocabulary(50_005),
+        *sizes(*STACKS, max_position_embeddings=1024),
+        *bart_fields(d_model=768, layers=(6, 6), heads=12, inner=3072, attention_dropout=0.1, scale=True),
+        *norms(before=False, of_embedding=True),
     ),
+    heads=bart_heads("PLBart")[:3],
+)
+
+# Tang et al. 2022. Prompts before the keys of each layer are not here.
+MVP = replace(
+    BART,
+    model_type="mvp",
+    fields=(
+        *with_defaults(BART.fields, vocab_size=50_267),
+        Only("use_prompt", False),
+        ignored("prompt_length", "prompt_mid_dim"),
+    ),
+    heads=bart_heads("Mvp"),
 )
 
 
@@ -296,12 +335,7 @@ MBART = Family(
         *norms(before=True, of_embedding=True),
     ),
     rules=with_tables,
-    heads=(
-        writer("MBartForConditionalGeneration"),
-        bare("MBartModel"),
-        end_token_classifier("MBartForSequenceClassification", {}, classes(), prefix="model."),
-        span("MBartForQuestionAnswering", prefix="model."),
-    ),
+    heads=bart_heads("MBart"),
 )
 
 # Their checkpoints write normalize_before = false, although the norms are before.

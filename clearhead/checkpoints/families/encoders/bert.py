@@ -101,12 +101,23 @@ def bert_tagging(architecture: str, prefix: str, dropout: Field | None = None) -
 # --- this one ----------------------------------------------------------------------------------------------------
 
 
-def bert_language_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The head of the masked-word objective."""
+def bert_heads(name: str, prefix: str = "bert.", dropout: Field | None = None) -> tuple[HeadMap, ...]:
+    """The classes of one name. `dropout` is the field of that before their outputs."""
+    dropout, pooler = dropout or classifier_dropout(), f"{prefix}pooler.dense"
+
+    def words(config: ModelConfig) -> Sequence[Rule]:
+        return (
+            *words_rules(config, "cls.predictions", {"transform.dense": "dense", "transform.LayerNorm": "norm"}),
+            leave_out("cls.seq_relationship.{p}", because="no head here tells whether two sentences follow"),
+            no_pooler(pooler),
+        )
+
     return (
-        *words_rules(config, "cls.predictions", {"transform.dense": "dense", "transform.LayerNorm": "norm"}),
-        leave_out("cls.seq_relationship.{p}", because="no head here tells whether two sentences follow"),
-        no_pooler("bert.pooler.dense"),
+        encoder_language(f"{name}ForMaskedLM", prefix, words, also=(f"{name}ForPreTraining",)),
+        bert_bare(f"{name}Model"),
+        encoder_classifier(f"{name}ForSequenceClassification", prefix, dropout, pooler=pooler),
+        bert_tagging(f"{name}ForTokenClassification", prefix, dropout),
+        span(f"{name}ForQuestionAnswering", no_pooler(pooler), prefix=prefix),
     )
 
 
@@ -115,13 +126,7 @@ BERT = Family(
     constants=POST_NORM,
     fields=encoder_fields(vocab_size=30_522, max_position_embeddings=512),
     rules=bert_rules,
-    heads=(
-        encoder_language("BertForMaskedLM", "bert.", bert_language_rules, also=("BertForPreTraining",)),
-        bert_bare("BertModel"),
-        encoder_classifier("BertForSequenceClassification", "bert.", classifier_dropout(), pooler="bert.pooler.dense"),
-        bert_tagging("BertForTokenClassification", "bert."),
-        span("BertForQuestionAnswering", no_pooler("bert.pooler.dense"), prefix="bert."),
-    ),
+    heads=bert_heads("Bert"),
 )
 
 

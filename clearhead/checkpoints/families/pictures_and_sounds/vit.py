@@ -14,6 +14,7 @@ from clearhead.checkpoints.families.shared import (
     head_width,
     pooler_rules,
     sizes,
+    with_defaults,
 )
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
@@ -89,6 +90,7 @@ def patch_rules(config: ModelConfig, there: str) -> Sequence[Rule]:
     return reshape(f"{there}.weight", f"{here}.weight", there=kernels, here=[d, channels * side * side]), *bias
 
 
+CLASS = "encoder.embed.class_token"
 OLDER = {
     "attention.attention.query": "attn.q",
     "attention.attention.key": "attn.k",
@@ -116,7 +118,7 @@ def vit_rules(config: ModelConfig) -> Sequence[Rule]:
     stack, reads = patches_of(config)
     d, table = stack.d_model, [reads.length, stack.d_model]
     return (
-        reshape("embeddings.cls_token", "encoder.embed.class_token", there=[1, 1, d], here=[d]),
+        *([reshape("embeddings.cls_token", CLASS, there=[1, 1, d], here=[d])] if reads.class_token else []),
         reshape("embeddings.position_embeddings", "encoder.positions.table.weight", there=[1, *table], here=table),
         *patch_rules(config, "embeddings.patch_embeddings.projection"),
         *modules("encoder", "encoder.layer.{i}", {"layernorm": "final_norm", **OLDER}),
@@ -159,6 +161,24 @@ VIT = Family(
     fields=vit_fields(n_first=1),
     rules=vit_rules,
     heads=(vit_classifier("ViTForImageClassification", "vit."), vit_bare("ViTModel")),
+)
+
+# Assran et al. 2022.
+VIT_MSN = replace(
+    VIT,
+    model_type="vit_msn",
+    fields=with_defaults(VIT.fields, layer_norm_eps=1e-6),
+    heads=(vit_classifier("ViTMSNForImageClassification", "vit."), bare("ViTMSNModel")),
+)
+
+# Assran et al. 2023, without a class token: a classifier reads the mean of the states.
+_CLASSES = vit_classifier("IJepaForImageClassification", "ijepa.")
+I_JEPA = replace(
+    VIT,
+    model_type="ijepa",
+    constants={**VIT_CONSTANTS, "encoder.input.class_token": False},
+    fields=vit_fields(n_first=0),
+    heads=(replace(_CLASSES, constants={**_CLASSES.constants, "head.pool": "mean"}), vit_bare("IJepaModel")),
 )
 
 
@@ -239,7 +259,7 @@ def dinov3_rules(config: ModelConfig) -> Sequence[Rule]:
         },
     )
     return (
-        reshape("embeddings.cls_token", "encoder.embed.class_token", there=[1, 1, d], here=[d]),
+        reshape("embeddings.cls_token", CLASS, there=[1, 1, d], here=[d]),
         reshape("embeddings.mask_token", "encoder.embed.mask_token", there=[1, 1, d], here=[d]),
         registers(reads.n_registers, d),
         *patch_rules(config, "embeddings.patch_embeddings"),
@@ -391,7 +411,7 @@ def dinov2_rules(config: ModelConfig) -> Sequence[Rule]:
     d, table = stack.d_model, [stack.positions.rows, stack.d_model]
     gate_and_up = [f"encoder.blocks.{{i}}.ffn.{name}.{{p}}" for name in ("gate", "up")]
     return (
-        reshape("embeddings.cls_token", "encoder.embed.class_token", there=[1, 1, d], here=[d]),
+        reshape("embeddings.cls_token", CLASS, there=[1, 1, d], here=[d]),
         reshape("embeddings.mask_token", "encoder.embed.mask_token", there=[1, d], here=[d]),
         reshape("embeddings.position_embeddings", "encoder.positions.table.weight", there=[1, *table], here=table),
         *patch_rules(config, "embeddings.patch_embeddings.projection"),

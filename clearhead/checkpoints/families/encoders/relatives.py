@@ -1,0 +1,199 @@
+"""Encoders that differ from BERT or RoBERTa in the place of a norm, a width or the positions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from clearhead.checkpoints.families.encoder_decoders.bart import LENGTH, wave_table
+from clearhead.checkpoints.families.encoders.bert import (
+    BERT,
+    BLOCK,
+    EMBEDDINGS,
+    NORM_AFTER,
+    POST_NORM,
+    UNREAD,
+    bert_heads,
+    bert_rules,
+    bert_tagging,
+    classifier_dropout,
+    encoder_fields,
+    no_pooler,
+    words_rules,
+)
+from clearhead.checkpoints.families.encoders.roberta import roberta_heads, roberta_positions
+from clearhead.checkpoints.families.family import Family, HeadMap
+from clearhead.checkpoints.families.shared import (
+    bare,
+    encoder_classifier,
+    encoder_language,
+    neighbours,
+    span,
+)
+from clearhead.checkpoints.weights.fields import Only, computed, equal, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, derive, modules, renames
+from clearhead.config import ModelConfig, Rotary
+
+# --- norms before the branches ----------------------------------------------------------------------------------------
+
+PRE_NORM = {"encoder.positions.kind": "learned", "init.depth_scaled": False}
+INNER = {there: ours for there, ours in BLOCK.items() if "norm" not in ours}
+
+
+def _rules(_: ModelConfig, **norms: str) -> Sequence[Rule]:
+    """BERT's names. `norms` are the modules of those before the branches and after the last block."""
+    names = {there: ours for ours, there in norms.items()}
+    return *modules("encoder", "encoder.layer.{i}", {**EMBEDDINGS, **INNER, **names}), UNREAD
+
+
+# Liu et al. 2019, as in fairseq's code; Goyal et al. 2021; Shoeybi et al. 2019.
+ROBERTA_PRELAYERNORM = Family(
+    model_type="roberta-prelayernorm",
+    constants={**PRE_NORM, "encoder.input.norm": True},
+    fields=(*encoder_fields(vocab_size=50_265), *roberta_positions()),
+    rules=partial(_rules, attn_norm="attention.LayerNorm", ffn_norm="intermediate.LayerNorm", final_norm="LayerNorm"),
+    heads=roberta_heads("RobertaPreLayerNorm", "roberta_prelayernorm."),
+)
+XLM_ROBERTA_XL = Family(
+    model_type="xlm-roberta-xl",
+    constants=PRE_NORM,
+    fields=(
+        *encoder_fields(
+            vocab_size=250_880,
+            hidden_size=2560,
+            num_hidden_layers=36,
+            num_attention_heads=32,
+            intermediate_size=10_240,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+        ),
+        *roberta_positions(514),
+    ),
+    rules=lambda config: (
+        *renames("encoder.layer.{i}", "encoder.blocks.{i}", {"LayerNorm": "ffn_norm"}),
+        *_rules(config, attn_norm="attention.self_attn_layer_norm", final_norm="encoder.LayerNorm"),
+    ),
+    heads=roberta_heads("XLMRobertaXL"),
+)
+MEGATRON_BERT = Family(
+    model_type="megatron-bert",
+    constants=PRE_NORM,
+    fields=encoder_fields(
+        vocab_size=29_056,
+        max_position_embeddings=512,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+    ),
+    rules=partial(_rules, attn_norm="attention.ln", ffn_norm="ln", final_norm="encoder.ln"),
+    heads=bert_heads("MegatronBert", dropout=same("hidden_dropout_prob", "head.dropout", default=0.1)),
+)
+
+# --- BERT under another name (Sun et al. 2019) ------------------------------------------------------------------------
+
+ERNIE = replace(
+    BERT,
+    model_type="ernie",
+    # With it, a vector of the task is added to each token.
+    fields=(*BERT.fields, Only("use_task_id", False), ignored("task_type_vocab_size")),
+    heads=bert_heads("Ernie", "ernie."),
+)
+
+# --- RemBERT (Chung et al. 2020): narrow tables, whose matrix is not that of the output -------------------------------
+
+
+def _rembert_words(_: ModelConfig) -> Sequence[Rule]:
+    return (
+        *renames("cls.predictions", "head", {"dense": "dense", "LayerNorm": "norm", "decoder": "output"}),
+        no_pooler("rembert.pooler.dense"),
+    )
+
+
+_, *_REMBERT_HEADS = bert_heads("RemBert", "rembert.", same("classifier_dropout_prob", "head.dropout", default=0.1))
+REMBERT = Family(
+    model_type="rembert",
+    constants=POST_NORM,
+    fields=(
+        *encoder_fields(
+            vocab_size=250_300,
+            max_position_embeddings=512,
+            hidden_size=1152,
+            num_hidden_layers=32,
+            num_attention_heads=18,
+            intermediate_size=4608,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        same("input_embedding_size", "encoder.input.width", default=256),
+        ignored("output_embedding_size", "classifier_dropout_prob"),
+    ),
+    rules=lambda config: (
+        *renames("encoder", "encoder.embed", {"embedding_hidden_mapping_in": "project"}),
+        *bert_rules(config),
+    ),
+    heads=(
+        HeadMap(
+            "RemBertForMaskedLM",
+            {"head.kind": "language", "head.bias": True, "head.transform": True, "head.tied": False},
+            _rembert_words,
+            # Our dense layer leads back to the width of the tables.
+            (equal("output_embedding_size", "input_embedding_size", "encoder.input.width"),),
+            prefix="rembert.",
+        ),
+        *_REMBERT_HEADS,
+    ),
+)
+
+# --- RoFormer (Su et al. 2021): neighbours rotate ---------------------------------------------------------------------
+
+
+def _roformer_words(config: ModelConfig) -> Sequence[Rule]:
+    return words_rules(config, "cls.predictions", {"transform.dense": "dense", "transform.LayerNorm": "norm"})
+
+
+def _roformer_rules(config: ModelConfig) -> Sequence[Rule]:
+    project = renames("", "encoder.embed", {"embeddings_project": "project"})
+    stack = config.output
+    assert isinstance(stack.positions, Rotary)
+    length = stack.positions.trained_length or LENGTH
+    waves = derive("encoder.embed_positions.weight", lambda: wave_table(stack.head_width, length))
+    return *neighbours(bert_rules(config), config), *project, waves
+
+
+ROFORMER = Family(
+    model_type="roformer",
+    constants={**NORM_AFTER, "encoder.positions.kind": "rotary"},
+    fields=(
+        *encoder_fields(vocab_size=50_000),
+        computed(
+            "embedding_size",
+            "encoder.input.width",
+            read=lambda width, values: None if width == values["hidden_size"] else width,
+            default=None,
+        ),
+        computed(
+            "max_position_embeddings",
+            "encoder.positions.trained_length",
+            write=lambda length, _: length or LENGTH,
+            default=1536,
+        ),
+        Only("rotary_value", False),
+        Only("head_dim", None),
+    ),
+    rules=_roformer_rules,
+    heads=(
+        encoder_language("RoFormerForMaskedLM", "roformer.", _roformer_words),
+        bare("RoFormerModel"),
+        encoder_classifier(
+            "RoFormerForSequenceClassification",
+            "roformer.",
+            classifier_dropout(),
+            Only("hidden_act", "gelu"),
+            pooler="classifier.dense",
+            output="classifier.out_proj",
+            activation="gelu",
+        ),
+        bert_tagging("RoFormerForTokenClassification", "roformer."),
+        span("RoFormerForQuestionAnswering", prefix="roformer."),
+    ),
+)
