@@ -24,9 +24,17 @@ class LanguageHead(Config):
     """Bias in that dense layer."""
     transform_alone: bool = False
     """That dense layer without the activation and the norm."""
+    width: Width | None = None
+    """Width of what that layer makes; default that of the token table."""
     scale: PositiveFloat | None = None
     """Factor on the states before the output matrix; None for 1."""
     soft_cap: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.width is not None and (self.tied or not self.transform):
+            raise ValueError(f"width={self.width} needs transform=True and tied=False, a matrix of its own")
+        return self
 
 
 class ClassificationHead(Config):

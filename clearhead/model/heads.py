@@ -245,10 +245,11 @@ class LanguageHead(PositionHead):
     """logits = states @ W^T, W the token table if tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
 
     def __init__(self, head: c.LanguageHead, stack: c.StackConfig) -> None:
-        super().__init__(head, stack, width=stack.embed_width)
+        width = head.width or stack.embed_width
+        super().__init__(head, stack, width=width)
         assert isinstance(stack.input, c.TokenInput)
         self.scale, self.soft_cap = head.scale, head.soft_cap
-        self.output = nn.Linear(stack.embed_width, stack.input.vocab_size, bias=head.bias)
+        self.output = nn.Linear(width, stack.input.vocab_size, bias=head.bias)
         self.chunk = CHUNK if head.soft_cap is None else NEVER
 
 

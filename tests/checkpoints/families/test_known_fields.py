@@ -102,6 +102,7 @@ READABLE: dict[str, dict[str, Any]] = {
     "Gemma3TextModel": {"use_bidirectional_attention": True},
     "Glm4MoeForCausalLM": {"head_dim": 128},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
+    "Dots1ForCausalLM": {"n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2},
     "EsmForMaskedLM": {"vocab_size": 33, "pad_token_id": 1},
 }
 """What classes need to be read, whose own defaults are no network here."""

@@ -305,6 +305,7 @@ PLBART = replace(
         *sizes(*STACKS, max_position_embeddings=1024),
         *bart_fields(d_model=768, layers=(6, 6), heads=12, inner=3072, attention_dropout=0.1, scale=True),
         *norms(before=False, of_embedding=True),
+        Alias("initializer_range", of="init_std"),
     ),
     heads=bart_heads("PLBart")[:3],
 )

@@ -29,7 +29,7 @@ from clearhead.checkpoints.families.shared import (
     neighbours,
     span,
 )
-from clearhead.checkpoints.weights.fields import Only, computed, equal, ignored, same
+from clearhead.checkpoints.weights.fields import Only, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, derive, modules, renames
 from clearhead.config import ModelConfig, Rotary
 
@@ -136,8 +136,15 @@ REMBERT = Family(
             "RemBertForMaskedLM",
             {"head.kind": "language", "head.bias": True, "head.transform": True, "head.tied": False},
             _rembert_words,
-            # Our dense layer leads back to the width of the tables.
-            (equal("output_embedding_size", "input_embedding_size", "encoder.input.width"),),
+            (
+                computed(
+                    "output_embedding_size",
+                    "head.width",
+                    read=lambda width, values: None if width == values["input_embedding_size"] else width,
+                    write=lambda width, ours: width or ours["encoder"]["input"]["width"],
+                    default=1664,
+                ),
+            ),
             prefix="rembert.",
         ),
         *_REMBERT_HEADS,

@@ -42,6 +42,7 @@ SOLAR_OPEN = llama_like(
     *choice(128, 8, theirs="n_routed_experts"),
     *without(sparse(), "first_k_dense_replace", "moe_intermediate_size"),
     same("moe_intermediate_size", "decoder.d_ff", "decoder.experts.d_ff", default=1280),
+    ignored("intermediate_size"),
     constants=BY_GROUPS,
     rules=GLM4_MOE.rules,
     n_classes=2,
