@@ -26,7 +26,8 @@ def _table(file: str) -> dict[str, Any]:
 
 
 FAMILIES: Mapping[str, str] = {
-    model_type: f"{__name__}.{place}" for model_type, place in _table("families.toml").items()
+    **{model_type: f"{__name__}.{place}" for model_type, place in _table("families.toml").items()},
+    **{model_type: f"{__name__}.variants:{model_type.replace('-', '_')}" for model_type in _table("variants.toml")},
 }
 """The place of each family, or of the families of one model type, by model type; extensions add theirs.
 

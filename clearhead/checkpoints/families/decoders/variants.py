@@ -1,18 +1,15 @@
 """Decoders that differ from another family's in a norm or a window: CWM, VaultGemma, Persimmon, HyperCLOVA X."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from clearhead.checkpoints.families.angles import WAVELENGTH, Modernize, modern, rotary, windows
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
 from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, PHI_NAMES, UNGATED, granite_like
-from clearhead.checkpoints.families.decoders.two_kinds import GEMMA2
 from clearhead.checkpoints.families.shared import (
     FULL,
     LOCAL,
     MOST_LAYERS,
-    decoder_heads,
     decoder_language,
     head_width,
     qkv_by_head,
@@ -65,18 +62,6 @@ CWM = llama_like(
     head_dim=128,
     rms_norm_eps=1e-5,
     angles=rotary(max_length=131_072, theta=1_000_000.0),
-)
-
-# --- Sinha et al. 2025: Gemma 2 without norms after the branches ------------------------------------------------------
-
-VAULTGEMMA = replace(
-    GEMMA2,
-    model_type="vaultgemma",
-    constants={name: value for name, value in GEMMA2.constants.items() if name != "decoder.norm_place"},
-    rules=lambda _: renamed({"pre_feedforward_layernorm": "ffn_norm"}),
-    heads=decoder_heads(
-        "VaultGemma", "model.", "bare", words=replace(GEMMA2.heads[0], architecture="VaultGemmaForCausalLM")
-    ),
 )
 
 # --- Adept 2023 -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from clearhead.checkpoints.families.shared import (
     end_token_classifier,
     sizes,
     span,
-    with_defaults,
     without,
 )
 from clearhead.checkpoints.weights.fields import (
@@ -293,33 +292,6 @@ BART = Family(
     ),
     rules=with_tables,
     heads=bart_heads("Bart", 3),
-)
-
-
-# Ahmad et al. 2021.
-PLBART = replace(
-    BART,
-    model_type="plbart",
-    fields=(
-        *shared_vocabulary(50_005),
-        *sizes(*STACKS, max_position_embeddings=1024),
-        *bart_fields(d_model=768, layers=(6, 6), heads=12, inner=3072, attention_dropout=0.1, scale=True),
-        *norms(before=False, of_embedding=True),
-        Alias("initializer_range", of="init_std"),
-    ),
-    heads=bart_heads("PLBart")[:3],
-)
-
-# Tang et al. 2022. Prompts before the keys of each layer are not here.
-MVP = replace(
-    BART,
-    model_type="mvp",
-    fields=(
-        *with_defaults(BART.fields, vocab_size=50_267),
-        Only("use_prompt", False),
-        ignored("prompt_length", "prompt_mid_dim"),
-    ),
-    heads=bart_heads("Mvp"),
 )
 
 

@@ -1,17 +1,11 @@
 """Encoders that differ from BERT or RoBERTa in the place of a norm, a width or the positions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 
 from clearhead.checkpoints.families.encoder_decoders.bart import LENGTH, wave_table
 from clearhead.checkpoints.families.encoders.bert import (
-    BERT,
-    BLOCK,
-    EMBEDDINGS,
     NORM_AFTER,
     POST_NORM,
-    UNREAD,
     bert_heads,
     bert_rules,
     bert_tagging,
@@ -20,7 +14,6 @@ from clearhead.checkpoints.families.encoders.bert import (
     no_pooler,
     words_rules,
 )
-from clearhead.checkpoints.families.encoders.roberta import roberta_heads, roberta_positions
 from clearhead.checkpoints.families.family import Family, HeadMap
 from clearhead.checkpoints.families.shared import (
     bare,
@@ -30,74 +23,8 @@ from clearhead.checkpoints.families.shared import (
     span,
 )
 from clearhead.checkpoints.weights.fields import Only, computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, derive, modules, renames
+from clearhead.checkpoints.weights.mapping import Rule, derive, renames
 from clearhead.config import ModelConfig, Rotary
-
-# --- norms before the branches ----------------------------------------------------------------------------------------
-
-PRE_NORM = {"encoder.positions.kind": "learned", "init.depth_scaled": False}
-INNER = {there: ours for there, ours in BLOCK.items() if "norm" not in ours}
-
-
-def _rules(_: ModelConfig, **norms: str) -> Sequence[Rule]:
-    """BERT's names. `norms` are the modules of those before the branches and after the last block."""
-    names = {there: ours for ours, there in norms.items()}
-    return *modules("encoder", "encoder.layer.{i}", {**EMBEDDINGS, **INNER, **names}), UNREAD
-
-
-# Liu et al. 2019, as in fairseq's code; Goyal et al. 2021; Shoeybi et al. 2019.
-ROBERTA_PRELAYERNORM = Family(
-    model_type="roberta-prelayernorm",
-    constants={**PRE_NORM, "encoder.input.norm": True},
-    fields=(*encoder_fields(vocab_size=50_265), *roberta_positions()),
-    rules=partial(_rules, attn_norm="attention.LayerNorm", ffn_norm="intermediate.LayerNorm", final_norm="LayerNorm"),
-    heads=roberta_heads("RobertaPreLayerNorm", "roberta_prelayernorm."),
-)
-XLM_ROBERTA_XL = Family(
-    model_type="xlm-roberta-xl",
-    constants=PRE_NORM,
-    fields=(
-        *encoder_fields(
-            vocab_size=250_880,
-            hidden_size=2560,
-            num_hidden_layers=36,
-            num_attention_heads=32,
-            intermediate_size=10_240,
-            type_vocab_size=1,
-            layer_norm_eps=1e-5,
-        ),
-        *roberta_positions(514),
-    ),
-    rules=lambda config: (
-        *renames("encoder.layer.{i}", "encoder.blocks.{i}", {"LayerNorm": "ffn_norm"}),
-        *_rules(config, attn_norm="attention.self_attn_layer_norm", final_norm="encoder.LayerNorm"),
-    ),
-    heads=roberta_heads("XLMRobertaXL"),
-)
-MEGATRON_BERT = Family(
-    model_type="megatron-bert",
-    constants=PRE_NORM,
-    fields=encoder_fields(
-        vocab_size=29_056,
-        max_position_embeddings=512,
-        hidden_size=1024,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        intermediate_size=4096,
-    ),
-    rules=partial(_rules, attn_norm="attention.ln", ffn_norm="ln", final_norm="encoder.ln"),
-    heads=bert_heads("MegatronBert", dropout=same("hidden_dropout_prob", "head.dropout", default=0.1)),
-)
-
-# --- BERT under another name (Sun et al. 2019) ------------------------------------------------------------------------
-
-ERNIE = replace(
-    BERT,
-    model_type="ernie",
-    # With it, a vector of the task is added to each token.
-    fields=(*BERT.fields, Only("use_task_id", False), ignored("task_type_vocab_size")),
-    heads=bert_heads("Ernie", "ernie."),
-)
 
 # --- RemBERT (Chung et al. 2020): narrow tables, whose matrix is not that of the output -------------------------------
 

@@ -6,15 +6,11 @@ from typing import Any
 
 from clearhead.checkpoints.families.angles import modern, rotary, windows
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
-from clearhead.checkpoints.families.decoders.two_kinds import olmo_rules
 from clearhead.checkpoints.families.mixtures.mixtures import (
     GLM4_MOE,
     GRANITE_MOE,
-    OLMOE,
-    PROJECTIONS,
     SIGMOID,
     choice,
-    mixture_rules,
     sparse,
 )
 from clearhead.checkpoints.families.shared import (
@@ -23,7 +19,6 @@ from clearhead.checkpoints.families.shared import (
     MOST_LAYERS,
     bare,
     bias,
-    decoder_heads,
     with_defaults,
     without,
 )
@@ -117,28 +112,4 @@ GRANITE_MOE_SHARED = replace(
         replace(GRANITE_MOE.heads[0], architecture="GraniteMoeSharedForCausalLM"),
         bare("GraniteMoeSharedModel"),
     ),
-)
-
-# --- Shi et al. 2025: OLMoE with norms after the branches -------------------------------------------------------------
-
-FLEX_OLMO = replace(
-    OLMOE,
-    model_type="flex_olmo",
-    constants=OLMOE.constants | {"decoder.norm_place": "branch"},
-    fields=(
-        *rotary(max_length=4096, theta=500_000.0),
-        *with_defaults(
-            without(OLMOE.fields, "rope_parameters", "max_position_embeddings", "original_max_position_embeddings"),
-            vocab_size=100_352,
-            hidden_size=4096,
-            intermediate_size=11_008,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            rms_norm_eps=1e-6,
-            num_experts=7,
-            num_experts_per_tok=5,
-        ),
-    ),
-    rules=mixture_rules(PROJECTIONS, rest=olmo_rules),
-    heads=decoder_heads("FlexOlmo", "model.", "bare", tied=False),
 )

@@ -14,7 +14,6 @@ from clearhead.checkpoints.families.shared import (
     head_width,
     pooler_rules,
     sizes,
-    with_defaults,
 )
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
@@ -161,14 +160,6 @@ VIT = Family(
     fields=vit_fields(n_first=1),
     rules=vit_rules,
     heads=(vit_classifier("ViTForImageClassification", "vit."), vit_bare("ViTModel")),
-)
-
-# Assran et al. 2022.
-VIT_MSN = replace(
-    VIT,
-    model_type="vit_msn",
-    fields=with_defaults(VIT.fields, layer_norm_eps=1e-6),
-    heads=(vit_classifier("ViTMSNForImageClassification", "vit."), bare("ViTMSNModel")),
 )
 
 # Assran et al. 2023, without a class token: a classifier reads the mean of the states.
