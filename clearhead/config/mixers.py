@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, mod
 from clearhead.config.base import Width
 from clearhead.config.mechanism import Kinds, Mechanism
 
-__all__ = ["MixerConfig", "ShortConvolution", "StateSpace"]
+__all__ = ["GatedDelta", "MixerConfig", "ShortConvolution", "StateSpace"]
 
 Window = Annotated[int, Field(ge=2, le=64)]
 
@@ -58,5 +58,30 @@ class StateSpace(MixerConfig):
         return self
 
 
-Own = Annotated[ShortConvolution | StateSpace, Field(discriminator="kind")]
-Mixer = Annotated[ShortConvolution | StateSpace | MixerConfig, Kinds(Own, MixerConfig)]
+class GatedDelta(MixerConfig):
+    """The gated delta rule: a matrix of keys and values for each head, which forgets, and which each position corrects
+    (Yang et al. 2025, Gated DeltaNet).
+    """
+
+    builds = "clearhead.model.mixers.delta:GatedDeltaRule"
+    kind: Literal["gated_delta"] = "gated_delta"
+    n_heads: Width | None = None
+    """Heads of values; default that of the stack."""
+    n_key_heads: Width | None = None
+    """Heads of queries and keys, each for several heads of values; default n_heads."""
+    d_key: Width | None = None
+    """Width of a head's queries and keys; default that of the stack's heads."""
+    d_value: Width | None = None
+    """Width of a head's values; default d_key."""
+    width: Window = 4
+    """Positions that the convolutions before the state read."""
+
+    @model_validator(mode="after")
+    def _grouped(self) -> Self:
+        if self.n_heads and self.n_key_heads and self.n_heads % self.n_key_heads:
+            raise ValueError(f"n_key_heads={self.n_key_heads} must divide n_heads={self.n_heads}")
+        return self
+
+
+Own = Annotated[ShortConvolution | StateSpace | GatedDelta, Field(discriminator="kind")]
+Mixer = Annotated[Own | MixerConfig, Kinds(Own, MixerConfig)]

@@ -94,7 +94,32 @@ def joined(shared: Tensor, own: Tensor) -> Tensor:
     return torch.cat([shared.expand(-1, own.shape[1], -1, -1), own], -1)
 
 
-class Attention(Part):
+class Combining(Part):
+    """Heads, whose results one map joins."""
+
+    n_heads: int
+    d_value: int
+    """Width of a head's result."""
+    out: nn.Linear
+
+    def combine(self, z: Tensor, layout: Layout) -> Tensor:
+        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless a trace reads each head's share."""
+        z = tap(self, "z", z, "b h t k")
+        if not looked_at(self, "heads"):
+            return tap(self, "out", self.out(layout.pack(z.transpose(1, 2).flatten(2))), "b t d")
+        per_head = effective_weight(self.out).unflatten(1, (self.n_heads, self.d_value))
+        heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
+        out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
+        return tap(self, "out", out, "b t d")
+
+    def combine_steps(self, to: Steps, path: str, z: str) -> str:
+        """Lists the ops of `combine`; returns the address of the result."""
+        heads = to.do(f"{path}.heads", "project", z, weights=(f"{path}.out.weight",))
+        bias = () if self.out.bias is None else (f"{path}.out.bias",)
+        return to.do(f"{path}.out", "sum_heads", heads, weights=bias)
+
+
+class Attention(Combining):
     """out = concat_h(softmax(Q_h K_h^T scale + mask) V_h) W_O   (Vaswani et al. 2017, 3.2)
 
     Self-attention when keys come from the same states, cross-attention when they come from an encoder's.
@@ -268,16 +293,6 @@ class Attention(Part):
         )[..., : self.d_value]
         return z if attn_bias.unreachable is None else z.masked_fill(attn_bias.unreachable, 0.0)
 
-    def combine(self, z: Tensor, layout: Layout) -> Tensor:
-        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless a trace reads each head's share."""
-        z = tap(self, "z", z, "b h t k")
-        if not looked_at(self, "heads"):
-            return tap(self, "out", self.out(layout.pack(z.transpose(1, 2).flatten(2))), "b t d")
-        per_head = effective_weight(self.out).unflatten(1, (self.n_heads, self.d_value))
-        heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
-        out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
-        return tap(self, "out", out, "b t d")
-
     def steps(self, to: Steps, path: str, x: str, attn_bias: BiasSteps, *, memory: str | None = None) -> str:
         """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
@@ -295,9 +310,7 @@ class Attention(Part):
                 z = self.explicit_steps(to, path, (q, k, v), attn_bias)
             else:
                 z = self.fused_steps(to, path, (q, k, v))
-            heads = to.do(f"{path}.heads", "project", z, weights=(f"{path}.out.weight",))
-            bias = () if self.out.bias is None else (f"{path}.out.bias",)
-            return to.do(f"{path}.out", "sum_heads", heads, weights=bias)
+            return self.combine_steps(to, path, z)
 
     def fused_steps(self, to: Steps, path: str, qkv: tuple[str, str, str]) -> str:
         """Lists the ops of `fused`, for their sizes; returns the address of z."""

@@ -41,6 +41,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "squared_relu": squared_relu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "exp": torch.exp,
 }
 
 

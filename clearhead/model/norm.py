@@ -144,6 +144,16 @@ def _weights(norm: Norm, path: str) -> tuple[str, ...]:
     return (f"{path}.gain" if norm.plus_one else gain, *bias)
 
 
+def unit(x: Tensor, eps: float) -> Tensor:
+    """x / sqrt(|x|^2 + eps): the vector of about length 1."""
+    return x * (x.square().sum(-1, keepdim=True) + eps).rsqrt()
+
+
+def _unit(call: Call) -> Tensor:
+    eps = call.op.by.get("eps")
+    return F.normalize(call.x[0], dim=-1) if eps is None else unit(call.x[0], eps)
+
+
 def _mean(call: Call) -> Tensor:
     return call.x[0].mean(_axis(call), keepdim=True)
 
@@ -185,6 +195,7 @@ def _counted(call: Sized) -> int:
 KINDS |= {
     "mean": Kind(_mean, _one_each, its_result, width=_counted),
     "rstd": Kind(_rstd, _one_each, its_result, width=_counted),
+    "unit": Kind(_unit, saves=lambda call: (call.x[0], Sizes(_one_each(call)))),
     "norm": Kind(_norm, saves=_saved, width=lambda call: call.x[0].width or 4),
 }
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.brief import brief
-from clearhead.model.ops import KINDS, Kind
 
 Mode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
@@ -123,10 +122,6 @@ def pooled(x: Tensor, valid: Tensor, mode: Mode) -> Tensor:
         case "mean" | "mean_sqrt_len_tokens":
             n = mask.sum(1, dtype=wide).clamp(min=1e-9)
             return ((x * mask).sum(1, dtype=wide) / (n if mode == "mean" else n.sqrt())).to(x.dtype)
-
-
-# x / |x|: the vector of length 1.
-KINDS["unit"] = Kind(lambda call: nn.functional.normalize(call.x[0], dim=-1))
 
 
 def _at(x: Tensor, which: Tensor) -> Tensor:

@@ -71,7 +71,10 @@ _LATENT = {"d_head": 6, "positions": c.Rotary(fraction=0.67), "latent": c.Latent
 _FROM_LATENT = _LATENT["latent"].model_copy(update={"query_rank": 3, "bias": True, "d_value": 2})
 LATENT = c.ModelConfig(encoder=small(**_LATENT), decoder=small(**_LATENT | {"latent": _FROM_LATENT}))
 """Keys that have a part in common."""
-MIXED = c.ModelConfig(decoder=small(n_layers=2, mixer=c.ShortConvolution(width=3, bias=True, layers=(1,))))
+MIXED = {
+    "mixed": c.ModelConfig(decoder=small(n_layers=2, mixer=c.ShortConvolution(width=3, bias=True, layers=(1,)))),
+    "delta": c.ModelConfig(decoder=small(n_layers=2, mixer=c.GatedDelta(n_heads=4, n_key_heads=2, d_value=5))),
+}
 """A state in place of attention."""
 
 
@@ -145,7 +148,7 @@ def write(folder: Path, *, n_random: int = RANDOM) -> None:
     """All fixtures, and `index.json` with their names."""
     folder.mkdir(parents=True, exist_ok=True)
     names: list[str] = []
-    others = {"mixed": MIXED, "sound": SOUND, "masked": MASKED, **WAVES, **PICTURES, "latent": LATENT}
+    others = {**MIXED, "sound": SOUND, "masked": MASKED, **WAVES, **PICTURES, "latent": LATENT}
     for number, (name, config) in enumerate([*CONFIGS.items(), *random_configs(n_random), *others.items()]):
         r, least = random.Random(number), 4 if name in CONFIGS else 1
         lengths = r.randint(least, 9), r.randint(least, 9)

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.config import ModelConfig, Rotary, ShortConvolution, StackConfig, StateSpace, TokenInput
+from clearhead.config import GatedDelta, ModelConfig, Rotary, ShortConvolution, StackConfig, StateSpace, TokenInput
 from clearhead.errors import UserError
 from clearhead.generation import complete, generate
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mixers.delta import delta_by_chunks, delta_by_steps
 from clearhead.model.mixers.state_space import scan
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace, zero
@@ -54,7 +55,11 @@ MIXERS = st.one_of(
         most_step=st.sampled_from([None, 0.5]),
         layers=LAYERS,
     ),
-)
+    st.builds(
+        GatedDelta, n_heads=st.sampled_from([None, 4]), n_key_heads=st.sampled_from([None, 1, 2]),
+        d_key=st.sampled_from([None, 3]), d_value=st.sampled_from([None, 5]), width=WIDTHS, layers=LAYERS,
+    ),
+)  # fmt: skip
 
 
 def apart(one: Transformer, texts: list[list[int]]) -> torch.Tensor:
@@ -181,3 +186,47 @@ def test_an_encoder_has_no_state():
     stack = network(ShortConvolution()).config.decoder
     with pytest.raises(ValueError, match="move it to a decoder"):
         ModelConfig(encoder=stack)
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_the_delta_rule_by_chunks_is_that_by_steps(size: int):
+    """Forward and gradients, in float64; each document as alone, in chunks that hold several or a part of one."""
+    torch.manual_seed(size)
+    q, k, v, state = (torch.randn(2, 3, *shape, dtype=torch.float64) for shape in ((11, 4), (11, 4), (11, 5), (4, 5)))
+    decay, rate = -3 * torch.rand(2, 3, 11, dtype=torch.float64), torch.rand(2, 3, 11, dtype=torch.float64)
+    given = [x.requires_grad_() for x in (q, k / k.norm(dim=-1, keepdim=True), v, decay, rate, state)]
+    documents = torch.tensor([[0] * 3 + [1] * 6 + [2] * 2, [0] * 11])
+
+    def alone(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = delta_by_steps(*(x[:1, :, :3] for x in given[:5]), given[5][:1])[0]
+        parts = [(x[:1, :, 3:9] for x in given[:5]), (x[:1, :, 9:] for x in given[:5])]
+        second, third = (delta_by_steps(*part, torch.zeros_like(given[5][:1])) for part in parts)
+        y, last = delta_by_steps(*(x[1:] for x in given))
+        row = torch.cat([first, second[0], third[0]], 2)
+        return torch.cat([row, y]), torch.cat([third[1], last])
+
+    made = []
+    for y, last in (
+        delta_by_steps(*given), delta_by_chunks(*given, size=size),
+        alone(*given), delta_by_chunks(*given, documents=documents, size=size),
+    ):  # fmt: skip
+        loss = (y * torch.arange(y.numel()).view(y.shape).sin()).sum() + last.square().sum()
+        made.append([y, last, *torch.autograd.grad(loss, given, retain_graph=True)])
+    torch.testing.assert_close(made[1], made[0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(made[3], made[2], rtol=0, atol=1e-10)
+
+
+def test_what_a_state_reads_is_an_attention():
+    """The traced weights times the values are what is read, with zeros for later positions; an edit of one acts."""
+    one, ids, at = network(GatedDelta(n_key_heads=1, layers=(0,))), torch.arange(9)[None], "decoder.blocks.0.mix"
+    with torch.no_grad(), trace(one) as seen:
+        logits = one(ids)
+    weights = seen[f"{at}.weights"]
+    torch.testing.assert_close(logits, one(ids))
+    torch.testing.assert_close(weights @ seen[f"{at}.v"], seen[f"{at}.read"])
+    assert not weights.triu(1).any()
+    with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
+        one(ids)
+    change = edited[f"{at}.read"] - seen[f"{at}.read"]
+    torch.testing.assert_close(change[0, 1, 5], -weights[0, 1, 5, 2] * seen[f"{at}.v"][0, 1, 2])
+    assert change.count_nonzero() == change[0, 1, 5].numel()

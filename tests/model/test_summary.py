@@ -48,6 +48,9 @@ CONFIGS = {
     "state_space, step of limits": c.ModelConfig(
         decoder=stack(mixer=c.StateSpace(n_heads=2, d_state=3, least_step=0.01, most_step=0.5, conv_bias=False))
     ),
+    "gated_delta": c.ModelConfig(
+        decoder=stack(n_layers=3, mixer=c.GatedDelta(layers=(0, 2), n_heads=4, n_key_heads=2, d_value=5))
+    ),
     "encoder-decoder": both(),
     "encoder-decoder, post, dropout": both(norm_place="post", **DROPOUTS),
     "encoder-decoder, grouped, capped": both(n_kv_heads=2, soft_cap=2.0, qk_norm=True, norm="rms"),

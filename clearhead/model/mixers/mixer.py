@@ -65,6 +65,7 @@ class CausalConvolution(Part):
         """Lists the ops of `forward`; returns `out`."""
         channels, width = self.weight.shape
         by: dict[str, float] = {"width": width, "step": 1, "groups": channels, "before": width - 1, "after": 0}
+        by["apart"] = 1
         return to.do(out, "convolve", x, weights=parameters(self, path), by=by)
 
 

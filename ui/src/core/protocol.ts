@@ -119,7 +119,7 @@ export interface ModelConfig {
 export interface StackConfig {
   input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
   d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding;
-  mixer: { kind: "short_convolution" | "state_space" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null } | null;
+  mixer: { kind: "short_convolution" | "state_space" | "gated_delta" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number | null; n_key_heads?: number | null; d_key?: number | null; d_value?: number | null; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null } | null;
   n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
   window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
   soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads";

@@ -19,6 +19,8 @@ const ACTIVATIONS: Record<string, (x: number) => number> = {
   silu: (x) => x / (1 + Math.exp(-x)),
   tanh: Math.tanh,
   sigmoid: (x) => 1 / (1 + Math.exp(-x)),
+  softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
+  exp: Math.exp,
 };
 
 /** The function of an activation by its name. */

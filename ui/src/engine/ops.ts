@@ -16,8 +16,9 @@ import { INPUTS } from "./kinds/inputs";
 import { LINEAR } from "./kinds/linear";
 import { NORMS } from "./kinds/norms";
 import { POSITIONS } from "./kinds/positions";
+import { STATES } from "./kinds/states";
 
-const RECORDS = { ...INPUTS, ...POSITIONS, ...CELLS, ...LINEAR, ...NORMS, ...ATTENTION, ...EXPERTS, ...GRIDS, ...CONVOLUTIONS } satisfies Record<string, OpKind>;
+const RECORDS = { ...INPUTS, ...POSITIONS, ...CELLS, ...LINEAR, ...NORMS, ...ATTENTION, ...EXPERTS, ...GRIDS, ...CONVOLUTIONS, ...STATES } satisfies Record<string, OpKind>;
 
 export const KINDS = Object.keys(RECORDS) as (keyof typeof RECORDS)[];
 

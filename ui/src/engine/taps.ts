@@ -12,9 +12,10 @@ const TAPPED: Axes[] = [
   [/\.resid_(pre|attn|cross|post)$/, "t d"],
   [/\.[kv]$/, "h s k"],
   [/\.(attn|mix|cross|ffn|shared)(_scale)?\.out$|\.mix\.(input|conv|z)$/, "t d"],
-  [/\.[qz]$/, "h t k"],
-  [/\.(attn|cross)\.(scores|masked|weights)$/, "h t s"],
-  [/\.(attn|cross)\.heads$/, "h t d"],
+  [/\.[qz]$|\.mix\.(gate|read|norm\.(rstd|out))$/, "h t k"],
+  [/\.(attn|cross)\.(scores|masked|weights)$|\.mix\.(overlap|corrections|scores|weights)$/, "h t s"],
+  [/\.mix\.(decay|rate)$/, "t h"],
+  [/\.(attn|mix|cross)\.heads$/, "h t d"],
   [/\.(ffn|shared)\.(pre|post)$/, "e t f"],
   [/\.ffn\.experts$/, "e t d"],
   [/\.router\.(logits|probabilities|chosen|shares)$/, "t e"],
@@ -32,6 +33,7 @@ const UNTAPPED: Axes[] = [
   [/\.embed\.pixels$/, "c y x"],
   [/\.embed\.(frames|samples)$|\.convolutions\.\d+\.linear$/, "x c"],
   [/\.around\.linear$|\.mix\.(in_gate|out_gate|value)$/, "t d"],
+  [/\.mix\.kept$/, "h t s"],
   [/\.embed\.conv1\.(joined|linear)$/, "x f"],
   [/\.embed\.conv2\.(joined|linear)$/, "t f"],
   [/\.scores\.(product|scaled|capped|bias)$/, "h t s"],
@@ -71,8 +73,8 @@ export function lettersOf(path: string, rank: number): string | null {
 }
 
 function found(table: Axes[], path: string, rank: number): string | null {
-  const axes = table.find(([end]) => end.test(path))?.[1].split(" ");
-  return axes && axes.length >= rank ? axes.slice(axes.length - rank).join(" ") : null;
+  const axes = table.find(([end, letters]) => end.test(path) && letters.split(" ").length >= rank)?.[1].split(" ");
+  return axes ? axes.slice(axes.length - rank).join(" ") : null;
 }
 
 /** The facts of stored values. Masked scores follow from a mask, so they are stored only if they are edited. */

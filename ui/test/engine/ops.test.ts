@@ -33,7 +33,7 @@ test("every kind of op occurs in the fixtures", () => {
 describe("functions", () => {
   const known = tensorsOf("functions");
   const x = known.get("x")!;
-  test.each(["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"])("%s is PyTorch's", (name) => {
+  test.each(["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "softplus", "exp"])("%s is PyTorch's", (name) => {
     const made = floats(x.shape, Float32Array.from(x.data, activation(name)));
     expect(difference(made, known.get(`activation/${name}`)!, 1)).toBeLessThanOrEqual(1e-7);
   });

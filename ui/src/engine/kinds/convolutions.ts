@@ -12,12 +12,12 @@ export const CONVOLUTIONS = {
     compute: convolve,
     needs: (cell) => [
       ofWeight(cell.op, 0, [cell.index[1]!, null]), ...ofVector(cell.op, 1),
-      ...read(cell).map(([, at]) => ofInput(cell.op, 0, [at, null])),
+      ...read(cell).map(([, at]) => ofInput(cell.op, 0, [at, setting(cell.op, "apart", 0) ? cell.index[1]! : null])),
     ],
     explain: (cell, [row, ...rest]) => {
       const width = setting(cell.op, "width"), channels = row!.length / width, d = cell.index[1]!;
       const bias = cell.op.weights?.[1] ? rest.shift()! : null;
-      const first = setting(cell.op, "groups") === 1 ? 0 : d - (d % channels);
+      const first = rest[0]!.length === channels ? 0 : d - (d % channels);
       const products = read(cell).flatMap(([k], i): Product[] => Array.from({ length: channels }, (_, c) => {
         const left = rest[i]!.term(first + c), right = row!.term(c * width + k);
         return { left, right, product: left.value * right.value };

@@ -42,17 +42,17 @@ export const NORMS = {
       };
     },
   },
-  /** x / |x| */
+  /** x / |x|, or x / sqrt(|x|^2 + eps) */
   unit: {
     inputs: [1, 1],
     compute: (call) => eachRow(call, axisLength(call.x[0]!, -1), (x, out, at) => {
-      const size = sizeOf(x);
+      const size = sizeOf(x, call.op);
       x.forEach((value, j) => (out[at + j] = value / size));
     }),
     needs: lastRow,
-    explain: ({ index }, [row]) => {
+    explain: ({ op, index }, [row]) => {
       const terms = row!.terms();
-      return { form: "part", terms, at: index.at(-1)!, total: sizeOf(terms.map((one) => one.value)), squared: true };
+      return { form: "part", terms, at: index.at(-1)!, total: sizeOf(terms.map((one) => one.value), op), squared: true };
     },
   },
 } satisfies Record<string, OpKind>;
@@ -100,8 +100,8 @@ function scalar({ op, index }: Cell, input: number): Need {
 }
 
 /** The length of a vector, for a division. */
-function sizeOf(x: ArrayLike<number>): number {
-  return Math.max(length(x), 1e-12);
+function sizeOf(x: ArrayLike<number>, op: Op): number {
+  return Math.max(Math.hypot(length(x), Math.sqrt(setting(op, "eps", 0))), 1e-12);
 }
 
 /** Whether an op normalises down the columns, not along the rows. */
