@@ -1,12 +1,15 @@
 """Drawings of a page: its one idea in steps, as rows of SVG whose numbers are those of the page."""
 
 import tomllib
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
+from io import BytesIO
 from math import inf
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, as_tensor
 
 from clearhead_lab.course import values
@@ -107,17 +110,21 @@ def dials(angles: Tensor) -> Row:
     ), 48
 
 
-def curves(lines: Mapping[str, Sequence[float]]) -> Row:
-    """Lines over their place in the sequence, with their names above them."""
-    table = as_tensor([*lines.values()])
-    low, high, n = float(table.min()), float(table.max()), table.shape[-1] - 1
-    return "".join(
-        label(WIDTH / len(lines) * (i + 0.5), 12, name, f"line-{i}")
-        + f'<polyline class="line-{i}" points="'
-        + " ".join(f"{4 + 352 * x / n:.1f},{118 - 96 * (y - low) / (high - low):.1f}" for x, y in enumerate(line))
-        + '"/>'
-        for i, (name, line) in enumerate(zip(lines, table.tolist(), strict=True))
-    ), 122
+def curve(line: Sequence[float]) -> Row:
+    """A line over its place in the sequence."""
+    low, high, n = min(line), max(line), len(line) - 1
+    points = " ".join(f"{4 + 352 * x / n:.1f},{102 - 96 * (y - low) / (high - low):.1f}" for x, y in enumerate(line))
+    return f'<polyline points="{points}"/>', 106
+
+
+def pictures(images: Tensor) -> Row:
+    """Pictures side by side, each as wide as its column."""
+    w, drawn = WIDTH / len(images), ""
+    for i, one in enumerate(images):
+        Image.fromarray(one.numpy()).save(file := BytesIO(), "png")
+        inside = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+        drawn += f'<image x="{i * w + 4:.1f}" width="{w - 8:.1f}" href="{inside}"/>'
+    return drawn, w - 8
 
 
 def arrows(parts: Tensor, *names: str) -> Row:
@@ -141,7 +148,7 @@ def arrows(parts: Tensor, *names: str) -> Row:
     return frame + ends + said, 24 + unit * float(high[1] - low[1])
 
 
-KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curves, arrows)}
+KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curve, pictures, arrows)}
 
 
 def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
