@@ -9,5 +9,6 @@
     }
   };
   addEventListener("resize", mark);
+  addEventListener("toggle", mark, true);
   mark();
 })();
