@@ -106,15 +106,16 @@ def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: Chro
 
 def test_a_drawing_steps_by_arrow_keys_and_clicks(built: Path, opened: ChromiumPage):
     page = opened.open(at(built, "attention"))
-    steps = page.locator(".drawing button")
-    seen = page.locator(".drawing svg > g:not(.off, .ahead)")
+    figure = page.locator(".drawing").first
+    steps = figure.locator("button")
+    seen = figure.locator("svg > g:not(.off, .ahead)")
     assert (seen.count(), steps.nth(0).get_attribute("aria-current")) == (1, "step")
-    page.locator(".drawing svg").scroll_into_view_if_needed()
+    figure.locator("svg").scroll_into_view_if_needed()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert (seen.count(), steps.nth(2).get_attribute("aria-current")) == (3, "step")
     page.keyboard.press("ArrowLeft")
-    page.locator(".drawing svg").click()
+    figure.locator("svg").click()
     steps.nth(3).click()
     page.keyboard.press("ArrowRight")
     assert seen.count() == 5
