@@ -19,11 +19,12 @@ from clearhead.api.features import attach
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.recording.tokens import read
+from clearhead.trace import zero
 from tests.explorer.browser.checks import fits, violations
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees, terms_agree
 from tests.explorer.browser.page import Opened, Served, becomes, eventually, fragment, said
-from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, right
+from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, all_right, right
 from tests.small_models import model_of
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def find(opened: Opened, corrupt: str) -> Locator:
     if form.locator("button").is_enabled():
         form.locator("button").click()
         opened.quiet()
-    opened.page.locator("main .number").wait_for()
+    opened.page.locator("main .number").wait_for(state="attached")
     opened.page.locator("main .controls progress").wait_for(state="detached")
     return opened.page.locator("main ul[aria-label^='Connections'] button")
 
@@ -132,7 +133,7 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
         clean, corrupt = (read(served.model, text, TARGET).inputs for text in (SOURCE, other))
         circuits, _ = circuits_of(served.model, clean, [corrupt[0], clean[1]])
         top = circuits.edges().top(40)
-    numbers = opened.page.locator("main .number").inner_text().split(": ")[-1].split()
+    numbers = (opened.page.locator("main .number").text_content() or "").split(": ")[-1].split()
     right(numbers[0], circuits.ends[0])
     right(score_of(rows.first), top[0].score)
     before, slider = rows.count(), opened.page.get_by_role("slider", name="Connections kept")
@@ -161,6 +162,27 @@ def test_a_file_without_a_second_text_lists_no_circuits(open_place: Open, serve_
     assert opened.page.locator("nav.left").get_by_role("button", name="Circuits").count() == 0
     opened.go_to(fragment(SOURCE, TARGET, view="circuits"))
     assert "takes the model in Python" in opened.page.locator("main .gap").inner_text()
+
+
+def test_feed_forwards_off_and_as_on_another_text(open_place: Open, serve_input: Callable[[str], Served]) -> None:
+    """Whether the answer needs each, and whether it carries what differs: what a circuit draws is the second."""
+    served, other, position = serve_input("translator"), "seven six nine one", 2
+    place = fragment(SOURCE, TARGET, view="ffn", position=position)
+    opened = open_place("file", served, place, corrupt=RunRequest(text=other))
+    trace, logits = served.trace(SOURCE, TARGET)
+    values = served.trace(other, TARGET)[0]
+    best = int(logits[position].argmax())
+    parts = [name for name in trace if name.endswith(".ffn.out")]
+    edits = [[{at: zero}, {at: values[at]}] for at in parts]
+    shares = [[served.trace(SOURCE, TARGET, edit=one)[1][position].softmax(-1)[best] for one in row] for row in edits]
+
+    def is_right() -> None:
+        rows = opened.rows("How likely")
+        assert len(rows) == len(shares)
+        for row, expected in zip(rows, shares, strict=True):
+            all_right(" ".join(row[1:]), *expected)
+
+    eventually(is_right)
 
 
 # --- features ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from clearhead.explorer.answering.passes import LOCK
 from clearhead.trace import zero
 from tests.explorer.browser.conftest import spot_of
 from tests.explorer.browser.numbers import agrees
-from tests.explorer.browser.page import Opened, eventually, said
+from tests.explorer.browser.page import Opened, becomes, eventually, said
 from tests.explorer.browser.seeing import INPUTS, Spot, all_right, are, column, right
 from tests.explorer.browser.views import show
 
@@ -98,7 +98,9 @@ def test_the_feed_forward(spot: Spot) -> None:
         found = re.search(r"(\d+) of (\d+) units here, unit (\d+) most", told)
         assert found is not None
         assert [int(one) for one in found.groups()] == [int((pre > 0).sum()), len(post), units[0]]
-        shares = [row[-1] for row in page.rows("How likely")]
+        single = page.page.locator("main .acts b").inner_text()
+        shares = [page.page.locator("main #without span").inner_text().partition(": ")[2], single]
+        shares += [row[1] for row in page.rows("How likely")]
         places = [{}, {f"{spot.block}.ffn.post[f={units[0]}]": zero}, *({at: zero} for at in parts)]
         logits = torch.stack(
             [spot.seen.edited(edit).detach().reshape(-1, spot.seen.logits.shape[-1]) for edit in places]
@@ -148,7 +150,7 @@ def test_an_embedding(spot: Spot) -> None:
     page = spot.seen.opened
     show(page, "embedding")
     trace, t, stack = spot.seen.trace, spot.t, spot.stack
-    model = spot.model
+    model, figure = spot.model, page.page.locator("main figure", has_text="nearest to it")
 
     def is_right() -> None:
         if f"{stack}.embed.positions" in trace:
@@ -160,16 +162,20 @@ def test_an_embedding(spot: Spot) -> None:
             return
         begins = "▁" in page.page.locator(".ribbon [aria-pressed=true]").first.inner_text()
         table = token_table(model.network, stack)
-        word = page.page.locator("main h3", has_text="Nearest to “").inner_text().partition("“")[2].partition("”")[0]
-        token = next(i for i in range(len(table)) if model.tokenizer.tokens([i])[0].removeprefix("▁") == word)
+        names, likes = figure.locator(".names span").all_inner_texts(), figure.locator(".ends span").all_inner_texts()
+        token = next(i for i in range(len(table)) if model.tokenizer.tokens([i])[0].removeprefix("▁") == names[0])
         near = neighbours(table, token, k=36)
         named = zip(model.tokenizer.tokens(near.ids.tolist()), near.cosines, strict=True)
-        kept = [float(x) for name, x in named if not (begins and re.match(r"[^\W\d_]|▁[^\W\d_]$", name))]
-        column(page.rows("Nearest to “"), kept[:9])
+        whole = [one for one in named if not (begins and re.match(r"[^\W\d_]|▁[^\W\d_]$", one[0]))][:9]
+        kept = [float(x) for name, x in whole if re.match(r"▁?[^\W\d_]", name)][:4]
+        column([[like] for like in likes], [1, *kept])
 
     eventually(is_right)
     if spot.name != "seer":
-        page.page.locator("main section", has_text="Nearest to “").locator("tbody button").first.click()
+        first = figure.locator(".names span").first.inner_text()
+        rows = figure.locator(".cells")
+        rows.click(position={"x": 30, "y": 1.5 * (rows.bounding_box() or {"height": 0})["height"] / 5})
+        becomes(lambda: figure.locator(".names span").first.inner_text() != first, True)
         eventually(is_right)
 
 

@@ -55,14 +55,21 @@ def test_states_as_points(spot: Spot) -> None:
         column(rows, now[spot.t, others].tolist(), -1)
         left = [now[pair] / was[pair] for pair in combinations(words, 2) if was[pair]]
         mean = sum(left) / len(left)
-        other = min(others, key=lambda i: now[spot.t, i] / was[spot.t, i])
+        told = page.page.locator("main p.small", has_text="on average").all_inner_texts()
+        assert len(told) == (mean < 1)
+        if told:
+            right(told[0].partition("come ")[2], 1 - mean)
+        nearest = min(others, key=lambda i: now[spot.t, i] / was[spot.t, i])
+        weights = trace[f"{spot.block}.attn.weights"][0, :, spot.t]
+        key = int(page.fragment().get("key", 0))
+        is_nearer = key in others and now[spot.t, key] < was[spot.t, key]
+        other = key if spot.part == "attn" and is_nearer and weights[:, key].max() > 0.3 else nearest
         pair = was[spot.t, other], now[spot.t, other]
-        looks = trace[f"{spot.block}.attn.weights"][0, :, spot.t, other]
-        nearer = pair[1] < pair[0]
+        looks, nearer = weights[:, other], pair[1] < pair[0]
         said = page.page.locator("main .headline").inner_text()
-        first, *rest = [part.rpartition("”")[2] for part in re.split(r"(?<=\.) +", said)]
+        first, *rest = re.split(r"(?<=\.) +", re.sub("“[^”]*”", "", said))
         all_right(first, *([1 - pair[1] / pair[0]] if nearer else []), *pair)
-        expected = [[1 - mean]] if nearer and mean < 1 else []
+        expected = [[1 - now[spot.t, nearest] / was[spot.t, nearest]]] if other != nearest else []
         if nearer and looks.max() > 0.3:
             expected.append([looks.max(), int(looks.argmax())])
         for text, numbers in zip(rest, expected, strict=True):

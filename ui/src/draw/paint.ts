@@ -9,6 +9,8 @@ export interface Look {
   hue: Hue;
   /** Of a row: how strongly it is drawn, 0..1. */
   weight?: ((row: number) => number) | undefined;
+  /** Without lines through cells: the colour alone tells the sign. */
+  plain?: boolean | undefined;
 }
 
 /** From this size on (device pixels) a cell stands apart from its neighbours. */
@@ -21,7 +23,7 @@ export function paintCells(ctx: CanvasRenderingContext2D, grid: Grid, region: Re
   if (region.rows === 0 || region.cols === 0) return;
   ctx.imageSmoothingEnabled = false;
   ctx.drawImage(pixels(grid, region, look, palette), 0, 0, width, height);
-  strikeThrough(ctx, grid, region, look, palette);
+  if (!look.plain) strikeThrough(ctx, grid, region, look, palette);
   separate(ctx, region);
 }
 

@@ -132,6 +132,13 @@ export class Explorer {
     return attentionAt(this.page);
   }
 
+  /** The token that a place of one token is about. The embedding begins with the one that the deciding head reads. */
+  get word(): number {
+    const { a, page, decided } = this, { view, mode, stack, query, key } = page;
+    const told = a && view === "embedding" && mode !== "learn" && decided?.run === a && decided.head ? mostTelling(a, decided.head.z) : null;
+    return told?.part === "attn" && told.stack === stack && told.query === query && told.key === key ? key : query;
+  }
+
   /** The number that the reader looks at: chosen at this place, of an address that the shown run has. */
   get focus(): Focus | null {
     const { shown } = this, focus = this.#focus?.view === this.page.view ? this.#focus : null;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Edge, ModelConfig, StackConfig } from "../../src/core/protocol";
-import { fedBy, layout, onAPath, partOf, road } from "../../src/views/circuits/circuits";
+import { fedBy, layout, onAPath, partOf, road, ROOM } from "../../src/views/circuits/circuits";
 
 const stack = (n_kv_heads: number | null): StackConfig => ({ n_layers: 2, n_heads: 4, n_kv_heads, d_model: 8 }) as unknown as StackConfig;
 const BOTH = { encoder: stack(null), decoder: stack(null), head: { kind: "language" } } as ModelConfig;
@@ -60,26 +60,23 @@ describe("features", () => {
     expect(partOf("encoder.blocks.1.resid_post.mine.others", BOTH)).toMatchObject({ kind: "feature", stack: "encoder", head: -1, side: "encoder.blocks.1.resid_post.mine" });
   });
 
-  it("stand where they are written, side by side", () => {
+  it("stand where they are written, below each other", () => {
     const heads = "decoder.blocks.0.attn.heads[h=0]", error = "decoder.blocks.0.resid_post.features.error";
-    const spots = layout(new Map([...at, heads, error, "decoder.embed.tokens"].map((name) => [name, 1])), GROUPED, { width: 600, row: 40 });
-    const y = (name: string): number => spots.get(partOf(name, GROUPED).key)!.y;
-    expect([y("decoder.embed.tokens"), y(at[0]!), y(heads), y(at[1]!), y(at[2]!), y(at[3]!)]).toEqual([220, 200, 180, 160, 140, 120]);
-    expect(spots.get(error)!.y).toBe(y(at[3]!));
-    expect(spots.get(error)!.x).toBeGreaterThan(spots.get(at[3]!)!.x);
+    const spots = layout(new Map([...at, heads, error, "decoder.embed.tokens"].map((name) => [name, 1])), GROUPED, { width: 348, pitch: 40 });
+    const x = (name: string): number => spots.get(partOf(name, GROUPED).key)!.x;
+    expect(["decoder.embed.tokens", at[0]!, heads, at[1]!, at[2]!, at[3]!].map(x)).toEqual([64, 84, 104, 124, 144, 164]);
+    expect(x(error)).toBe(x(at[3]!));
+    expect(spots.get(error)!.y).toBeGreaterThan(spots.get(at[3]!)!.y);
   });
 });
 
 describe("layout", () => {
-  it("stands one stack beside the other, and later parts higher", () => {
+  it("stands the decoder after the encoder and lower, and later parts further right", () => {
     const names = ["encoder.embed.tokens", "encoder.blocks.1.ffn.out", "decoder.blocks.0.attn.heads[h=0]", "decoder.blocks.0.cross.heads[h=0]", "decoder.blocks.0.ffn.out"];
-    const spots = layout(new Map(names.map((name) => [name, 1])), BOTH, { width: 600, row: 30 });
-    const y = names.map((name) => spots.get(partOf(name, BOTH).key)!.y);
-    expect(y[0]).toBeGreaterThan(y[1]!);
-    expect(y[2]).toBeGreaterThan(y[3]!);
-    expect(y[3]).toBeGreaterThan(y[4]!);
-    expect(spots.get("answer")!.y).toBeLessThan(Math.min(...y.slice(2)));
-    expect(spots.get(partOf(names[1]!, BOTH).key)!.x).toBeLessThan(300);
-    expect(spots.get("answer")!.x).toBeGreaterThan(300);
+    const spots = layout(new Map(names.map((name) => [name, 1])), BOTH, { width: 600, pitch: 30 });
+    const x = [...names.map((name) => partOf(name, BOTH).key), "answer"].map((key) => spots.get(key)!.x);
+    expect(x).toEqual([...x].sort((one, other) => one - other));
+    expect([x[0], x.at(-1)]).toEqual([ROOM.left, 600 - ROOM.right]);
+    expect(spots.get("answer")!.y).toBeGreaterThan(spots.get(partOf(names[1]!, BOTH).key)!.y);
   });
 });

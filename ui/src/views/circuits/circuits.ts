@@ -88,46 +88,53 @@ export function road(edges: readonly Edge[], config: ModelConfig): Edge[] {
 
 export interface Spot { part: Part; x: number; y: number; score: number }
 
-/** How wide the names of rows stand beside a stack. */
-export const namesOf = (each: number): number => (each < 300 ? each * 0.34 : Math.min(152, each / 2));
+/** Room around the parts: beside them for what goes in and the answer, above and below for their names. */
+export const ROOM = { left: 64, right: 84, top: 44, foot: 20 };
+export interface Size { width: number; pitch: number }
 
-/** Where each part stands, those that write before those that only read: a stack beside the other, layers upward, heads,
- *  cross heads and the FFN from left to right. */
-export function layout(nodes: ReadonlyMap<string, number>, config: ModelConfig, size: { width: number; row: number }): Map<string, Spot> {
-  const stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
-  const rows = Math.max(...stacks.map((name) => rowsOf(config, name)));
-  const spots = new Map<string, Spot>(), each = size.width / stacks.length, names = namesOf(each);
-  const sets = new Map<string, string[]>();
+const crossesOf = (config: ModelConfig, stack: StackName): 2 | 3 => (stack === "decoder" && config.encoder ? 3 : 2);
+/** The columns of a stack: what goes in, then two for each block and one more where it reads across. */
+const columnsOf = (config: ModelConfig, stack: StackName): number => 1 + (config[stack]?.n_layers ?? 0) * crossesOf(config, stack);
+
+/** Where a stack stands: its first column, and what is above and as high as its heads. The decoder comes after the encoder and lower. */
+export function bandOf(config: ModelConfig, stack: StackName, { pitch }: Size): { first: number; top: number; high: number } {
+  const after = stack === "decoder" && config.encoder, high = (config[stack]?.n_heads ?? 1) * pitch;
+  return { first: after ? columnsOf(config, "encoder") : 0, top: ROOM.top + (after ? Math.min(config.encoder!.n_heads, 4) * pitch / 2 : 0), high };
+}
+
+/** The middle of a column; the last of all is the answer's. */
+export function columnAt(column: number, config: ModelConfig, { width }: Size): number {
+  const all = 1 + (config.encoder ? columnsOf(config, "encoder") : 0) + (config.decoder ? columnsOf(config, "decoder") : 0);
+  return ROOM.left + (Math.min(column, all - 1) * (width - ROOM.left - ROOM.right)) / (all - 1);
+}
+
+/** Where each part stands, those that write before those that only read: the text at the left, the answer at the right, heads below each other. */
+export function layout(nodes: ReadonlyMap<string, number>, config: ModelConfig, size: Size): Map<string, Spot> {
+  const spots = new Map<string, Spot>(), sets = new Map<string, string[]>();
   for (const at of nodes.keys()) {
     const { kind, side } = partOf(at, config);
     if (kind === "feature") sets.set(side, [...(sets.get(side) ?? []), at]);
   }
   const put = (part: Part, score: number): void => {
-    const left = stacks.indexOf(part.stack) * each, [row, share] = placed(part, config, sets.get(part.side));
-    if (!spots.has(part.key)) spots.set(part.key, { part, score, x: left + (left ? 0 : names) + (each - names) * share, y: (rows - Math.min(row, rows - 1) - 0.5) * size.row });
+    const { first, top, high } = bandOf(config, part.stack, size), [column, share] = placed(part, config, sets.get(part.side));
+    if (!spots.has(part.key)) spots.set(part.key, { part, score, x: columnAt(first + column, config, size), y: top + high * share });
   };
   for (const [at, score] of nodes) put(partOf(at, config), score);
   put(partOf("head", config), 0);
   return spots;
 }
 
-/** The number of rows of a stack: embeddings, two for each block and one more where it reads across, and the answer. */
-export function rowsOf(config: ModelConfig, stack: StackName): number {
-  const crosses = stack === "decoder" && config.encoder;
-  return 2 + (config[stack]?.n_layers ?? 0) * (crosses ? 3 : 2);
-}
-
-/** The row of features in their block: between those of its parts, or that of the FFN. */
-function rowOf(site: string, crosses: number): number {
+/** The column of features in their block: between those of its parts, or that of the FFN. */
+function columnOf(site: string, crosses: number): number {
   return site === "resid_pre" ? -0.5 : /attn$/.test(site) ? 0.5 : /cross$/.test(site) ? 1.5 : site === "resid_post" ? crosses - 0.5 : crosses - 1;
 }
 
-/** The row from below and the share of the width. */
-function placed({ key, kind, stack, layer, part, head, side }: Part, config: ModelConfig, set: string[] = []): [row: number, share: number] {
+/** The column of a part in its stack and the share of the height. */
+export function placed({ key, kind, stack, layer, part, head, side }: Part, config: ModelConfig, set: string[] = []): [column: number, share: number] {
   if (kind === "answer") return [Infinity, 0.5];
-  if (kind === "embed") return [0, head ? 0.65 : 0.35];
-  const crosses = stack === "decoder" && config.encoder ? 3 : 2, first = 1 + layer * crosses;
-  if (kind === "feature") return [first + rowOf(side.split(".")[3]!, crosses), (set.indexOf(key) + 0.75) / (set.length + 0.5)];
+  if (kind === "embed") return [0, head ? 0.7 : 0.4];
+  const crosses = crossesOf(config, stack), first = 1 + layer * crosses;
+  if (kind === "feature") return [first + columnOf(side.split(".")[3]!, crosses), (set.indexOf(key) + 0.5) / set.length];
   if (kind === "ffn") return [first + crosses - 1, 0.5];
-  return [first + (part === "cross" ? 1 : 0), (head + 0.75) / ((config[stack]?.n_heads ?? 1) + 0.5)];
+  return [first + (part === "cross" ? 1 : 0), (head + 0.5) / (config[stack]?.n_heads ?? 1)];
 }

@@ -17,11 +17,11 @@ export function partTitle(at: string, config: ModelConfig): string {
   return t("patching.part", { ...of, what }) + (/^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
 }
 
-/** The same in fewer words: "Decoder 3 FFN", "Encoder 0 head 2 K". */
+/** The same in fewer words: "Decoder 3 FFN", "Encoder 0 head 2". */
 export function shortTitle(at: string, config: ModelConfig): string {
-  const { kind, stack, layer, part, head, side } = partOf(at, config);
+  const { kind, stack, layer, part, head } = partOf(at, config);
   if (kind !== "head" && kind !== "ffn") return partTitle(at, config);
-  return `${t(part === "cross" ? "overview.cross" : `stack.${stack}`)} ${layer} ${kind === "ffn" ? "FFN" : t("output.head", { n: head })}${/^[qkv]$/.test(side) ? ` ${side.toUpperCase()}` : ""}`;
+  return `${t(part === "cross" ? "overview.cross" : `stack.${stack}`)} ${layer} ${kind === "ffn" ? "FFN" : t("output.head", { n: head })}`;
 }
 
 /** Where most of what an edge's writer adds to the answer stands, if it is at one token. */

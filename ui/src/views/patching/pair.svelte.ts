@@ -32,6 +32,11 @@ export class Pair {
   }
   get clean(): RunRequest { return { ...this.app.page.reads, ...this.#target, edits: [] }; }
   get corrupt(): RunRequest | null { return this.text ? { ...this.clean, text: this.text } : null; }
+  /** What the other text says in another way. */
+  get differs(): string {
+    const known = new Set(this.app.page.reads.text.split(/\s+/));
+    return this.text.split(/\s+/).filter((word) => !known.has(word)).join(" ").replace(/\p{P}+$/u, "");
+  }
   get run(): Run | null { return this.#run.value; }
 
   get position(): number {
