@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from benchmarks.entry import run_command
+from benchmarks.page import write_all
 from benchmarks.racing import tokenizing, training
 from clearhead.errors import UserError
 
@@ -52,6 +53,27 @@ def run(
         markdown.write_text(report.markdown() + "\n", encoding="utf-8")
     if json:
         print(report.model_dump_json())
+
+
+@app.command(name="all")
+def every(
+    *only: str,
+    out: Path = Path("runs/benchmarks"),
+    cap: str = "",
+    data: Path = Path("../shared/data"),
+    quick: Flag = False,
+) -> None:
+    """Measure everything, in about an hour, and write one page for this kind of processor.
+
+    Args:
+        only: encdec-small, gpt-small, gpt-124m, encdec-base, fine-tuning, decoding, tokenizers, serving, loading,
+            explorer (default: all).
+        out: Folder of the figures; what it holds is not measured again.
+        cap: avx2, avx512 or avx512_bf16: as a processor with these instructions at most.
+        data: Folder of corpora, for the tokenizers and fine-tuning.
+        quick: Tiny networks, to see that everything works; the figures mean nothing.
+    """
+    print(write_all(out, cap, only, data=data, quick=quick))
 
 
 def main(words: Sequence[str] | None = None) -> None:

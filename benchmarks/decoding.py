@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from benchmarks.contestants.decoder import Answer, Assignment, Kind
 from benchmarks.entry import run_command
 from benchmarks.figures import within
+from benchmarks.racing.lines import Line, read_rate
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.api import Model
@@ -137,8 +138,17 @@ def rate(task: Task, answer: Answer, *, cpu: bool = False) -> float:
     return n / (answer.cpu_seconds if cpu else answer.seconds)
 
 
-def report(name: str, task: Task, found: dict[Kind, list[Answer]]) -> tuple[str, dict[str, float]]:
-    """The table, and each promised ratio: of medians, by the clock and by processor time."""
+BYTES_A_WEIGHT = {"fp32": 4, "scored": 4, "bf16": 2, "int8": 1, "int4": 0.5}
+
+
+def report(
+    name: str, task: Task, found: dict[Kind, list[Answer]], *, n_weights: int = 0, reads: float = 0.0
+) -> tuple[str, list[Line]]:
+    """The table, and each promised ratio: of medians, by the clock and by processor time.
+
+    One text that is written alone reads every weight for each token, so its ceiling is what memory gives: `reads`
+    bytes a second.
+    """
     lines = [f"| {name} | {task.unit}/s | slowest to fastest | a CPU-second | peak GB |", "|---|---:|---:|---:|---:|"]
     rates = {kind: [rate(task, a) for a in turns] for kind, turns in found.items()}
     cpu_rates = {kind: [rate(task, a, cpu=True) for a in turns] for kind, turns in found.items()}
@@ -146,12 +156,20 @@ def report(name: str, task: Task, found: dict[Kind, list[Answer]]) -> tuple[str,
         spread = f"{min(rates[kind]):.1f} to {max(rates[kind]):.1f}"
         peak = max(a.peak_gb for a in turns)
         lines.append(f"| {kind} | {median(rates[kind]):.1f} | {spread} | {median(cpu_rates[kind]):.1f} | {peak:.2f} |")
-    ratios: dict[str, float] = {}
+    ratios: list[Line] = []
     for mine, theirs, goal in GOALS[name]:
         if mine in rates and theirs in rates:
             ratio = median(rates[mine]) / median(rates[theirs])
             by_cpu = median(cpu_rates[mine]) / median(cpu_rates[theirs])
-            ratios[f"{mine} / {theirs}"] = round(ratio, 3)
+            each = [a / b for a, b in zip(rates[mine], rates[theirs], strict=True)]
+            n_bytes = n_weights * BYTES_A_WEIGHT[mine.split()[1]]
+            share = median(rates[mine]) * n_bytes / reads if reads and task.n_inputs * task.beams == 1 else None
+            ratios.append(
+                Line(
+                    what=f"{name}, {mine}", peer=theirs, ratio=round(ratio, 3), low=min(each), high=max(each),
+                    share=share, ceiling="memory",
+                )
+            )  # fmt: skip
             lines += ["", f"{mine} / {theirs}: **{ratio:.2f}** (by CPU time {by_cpu:.2f}; goal {goal})"]
     return "\n".join(lines), ratios
 
@@ -183,8 +201,10 @@ def decoding(
     chosen = kinds or get_args(Kind)
 
     def measure(scratch: Path) -> None:
-        every: dict[str, dict[str, float]] = {}
+        every: list[Line] = []
+        reads = read_rate(threads)
         places: dict[Task, dict[str, Path | int]] = {}
+        n_weights: dict[Task, int] = {}
         for name in only or TASKS:
             task = TASKS[name]
             if quick:
@@ -193,6 +213,7 @@ def decoding(
             if model not in places:
                 (scratch / name).mkdir()
                 places[model] = prepare(task, scratch / name)
+                n_weights[model] = sum(w.numel() for w in network(task).parameters())
             generator = torch.Generator().manual_seed(1)
             rows = torch.randint(10, task.vocab_size, (task.n_inputs, task.n_read), generator=generator).tolist()
             reads = "sentences" in task.unit
@@ -202,15 +223,17 @@ def decoding(
                 for kind in chosen
                 if kind not in ALONE or task.n_inputs == 1
             ]
-            table, every[name] = report(name, task, race(assignments, 1 if quick else rounds))
+            found = race(assignments, 1 if quick else rounds)
+            table, lines = report(name, task, found, n_weights=n_weights[model], reads=reads)
+            every += lines
             print(table + "\n", flush=True)
         machine = Machine.now(threads)
         print(
             f"{machine.processor} ({machine.capability}), {threads} threads on {machine.cores} cores,"
-            f" load {machine.load}; torch {machine.torch}, {machine.date}"
+            f" load {machine.load}, {reads / 1e9:.0f} GB/s of memory; torch {machine.torch}, {machine.date}"
         )
         if json:
-            print(json_module.dumps(every))
+            print(json_module.dumps({"lines": [one.model_dump() for one in every]}))
 
     within(measure)
 

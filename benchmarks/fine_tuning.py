@@ -1,15 +1,18 @@
 """`python -m benchmarks.fine_tuning`: our fine-tuning of a checkpoint against the reference library's Trainer."""
 
+import json as json_module
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from benchmarks.contestants.tuner import OURS, PEER, Assignment, Job, Turn
 from benchmarks.entry import run_command
+from benchmarks.racing.lines import Line
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.errors import UserError
@@ -50,6 +53,14 @@ def rate(turn: Turn) -> float:
     return turn.n_tokens / turn.seconds
 
 
+def line(job: Job, turns: dict[str, list[Turn]]) -> Line:
+    """The row of the page."""
+    ours, theirs = ([rate(turn) for turn in turns[kind]] for kind in (OURS, PEER))
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    ratio = median(ours) / median(theirs)
+    return Line(what=f"fine-tune {job}", peer=PEER, ratio=ratio, low=min(ratios), high=max(ratios))
+
+
 def table(job: Job, turns: dict[str, list[Turn]]) -> str:
     """Medians over the rounds, and our ratio."""
     each = {kind: [rate(turn) for turn in found] for kind, found in turns.items()}
@@ -77,6 +88,7 @@ def main(
     threads: int | None = None,
     rounds: int = 3,
     updates: int = 50,
+    json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Race both on each job; about 8 minutes on two cores that have nothing else to do.
 
@@ -89,16 +101,22 @@ def main(
         threads: CPU threads of each contestant (default: PyTorch's).
         rounds: Turns of each contestant.
         updates: Updates of a turn; the Trainer's lengths fall over 50, so fewer are not those of the data.
+        json: Print the ratios as one JSON object on the last line.
     """
     if missing := [name for name in ("transformers", "accelerate") if find_spec(name) is None]:
         raise UserError(f"fine_tuning: expected {' and '.join(missing)}, got none; pip install {' '.join(missing)}")
     data = data.absolute()
     start = checkpoint.absolute() if checkpoint else data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
     machine = Machine.now(threads)
+    lines: list[Line] = []
     for job in jobs or JOBS:
         both = [Assignment(kind=k, job=job, data=data, checkpoint=start, threads=threads) for k in (OURS, PEER)]
-        print(table(job, race(both, rounds=rounds, updates=updates)), end="\n\n")
+        turns = race(both, rounds=rounds, updates=updates)
+        lines.append(line(job, turns))
+        print(table(job, turns), end="\n\n")
     print(f"{rounds} rounds of {updates} updates. {machine}")
+    if json:
+        print(json_module.dumps({"lines": [one.model_dump() for one in lines]}))
 
 
 if __name__ == "__main__":

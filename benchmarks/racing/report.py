@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from benchmarks.contestants.gpt import GptWorkload
 from benchmarks.contestants.worker import OURS, Kind
 from benchmarks.contestants.workload import Workload
 from benchmarks.racing.flops import flops_per_token
+from benchmarks.racing.lines import Line
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.race import Lane, Rounds
 from clearhead.config import Config
@@ -127,6 +128,19 @@ class Report(Config):
             workload=workload,
             machine=machine,
         )
+
+    @computed_field
+    @property
+    def lines(self) -> list[Line]:
+        """The row of the page."""
+        low, high = self.ratio_of_rounds
+        share = self.rows[0].mfu
+        return [
+            Line(
+                what=f"train {self.benchmark}", peer=self.peer, ratio=self.ratio, low=low, high=high, share=share,
+                ceiling="matrix products",
+            )
+        ]  # fmt: skip
 
     def markdown(self) -> str:
         """The table, with what it depends on."""

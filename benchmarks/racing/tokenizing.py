@@ -9,7 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
+from pydantic import computed_field
+
 from benchmarks.contestants.tokenizer import KINDS, Assignment, Kind, Timed, Turn
+from benchmarks.racing.lines import Line
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.processes import Process, in_turn, started
 from benchmarks.racing.report import BUSY
@@ -122,6 +125,16 @@ class Report(Config):
             corpus=corpus,
             machine=machine,
         )
+
+    @computed_field
+    @property
+    def lines(self) -> list[Line]:
+        """The rows of the page."""
+        both = {"train a tokenizer": self.train, "encode text": self.encode}
+        return [
+            Line(what=what, peer=one.peer, ratio=one.ratio, low=one.ratio_of_rounds[0], high=one.ratio_of_rounds[1])
+            for what, one in both.items()
+        ]
 
     def markdown(self) -> str:
         """The table, with what it depends on."""

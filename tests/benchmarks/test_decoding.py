@@ -20,7 +20,8 @@ def test_quick_run_ends_with_the_ratios():
     line += [word for kind in kinds for word in ("--kinds", kind)]
     done = processes.run([sys.executable, *line], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert list(json.loads(done.stdout.splitlines()[-1])) == ["lm-1"]
+    lines = json.loads(done.stdout.splitlines()[-1])["lines"]
+    assert [line["peer"] for line in lines] == ["transformers fp32", "ctranslate2 fp32"]
 
 
 def answer(seconds: float, n: int = 128) -> Answer:
@@ -32,8 +33,9 @@ def test_ratios_are_of_medians():
         "clearhead fp32": [answer(s) for s in (1.0, 2.0, 9.0)],
         "transformers fp32": [answer(s) for s in (4.0, 4.0, 1.0)],
     }
-    table, ratios = report("lm-1", TASKS["lm-1"], found)
-    assert ratios == {"clearhead fp32 / transformers fp32": 2.0}
+    table, [line] = report("lm-1", TASKS["lm-1"], found, n_weights=1_000_000, reads=512e6)
+    assert (line.what, line.peer, line.ratio) == ("lm-1, clearhead fp32", "transformers fp32", 2.0)
+    assert (line.low, line.high, line.share) == (pytest.approx(1 / 9), 4.0, 0.5)
     assert "| clearhead fp32 | 64.0 |" in table
     with pytest.raises(AssertionError, match="ended early"):
         rate(TASKS["lm-1"], answer(1.0, n=20))
