@@ -153,7 +153,8 @@ def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Sh
     if norm is None:
         return parts
     assert isinstance(norm, Norm)
-    scale = seen[f"{path}.rstd"] * norm.gain
+    scale = seen[f"{path}.rstd"]
+    scale = scale * norm.gain.to(scale.device)
     return _mapped(parts, lambda part: norm.centred(part) * scale, f"{path}.bias", norm.bias)
 
 

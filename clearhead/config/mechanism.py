@@ -84,5 +84,5 @@ class NormConfig(Mechanism):
 
 
 Norm = Annotated[Literal["layer", "rms"] | NormConfig, Kinds(Literal["layer", "rms"], NormConfig)]
-Activation = Annotated[str, Kinds(Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "squared_relu"])]
+Activation = Annotated[str, Kinds(Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "squared_relu", "xielu"])]
 """An activation of another package is a function of a tensor."""

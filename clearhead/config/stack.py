@@ -76,16 +76,19 @@ class StackConfig(Config):
     """One learned score for each head, of a key without a value, that takes a share of each row of weights."""
     qk_norm: bool = False
     """Normalise queries and keys before the product."""
-    qk_norm_over: Literal["head", "heads"] = "head"
-    """Normalise each head by itself, or all heads of a position together (OLMo et al. 2024, 3.2)."""
+    qk_norm_over: Literal["head", "heads", "turned_head"] = "head"
+    """Normalise each head by itself, all heads of a position together (OLMo et al. 2024, 3.2), or each head after
+    rotary positions have turned it."""
+    clip_qkv: PositiveFloat | None = None
+    """The largest size of a number in queries, keys and values, before positions turn them."""
     rotary_layers: tuple[NonNegativeInt, ...] | None = None
     """Numbers of the layers that rotate queries and keys, from 0, in ascending order; None for all."""
 
     norm: Norm = "layer"
     norm_place: Literal["pre", "post", "sandwich", "branch"] = "pre"
     """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x))); branch: x + Norm(f(x))."""
-    norm_gain: Literal["weight", "one_plus_weight"] = "weight"
-    """What a norm multiplies by: its weight, or 1 + its weight (Gemma Team 2024)."""
+    norm_gain: Literal["weight", "one_plus_weight", "none"] = "weight"
+    """What a norm multiplies by: its weight, 1 + its weight (Gemma Team 2024), or nothing (Groeneveld et al. 2024)."""
     norm_eps: PositiveFloat = 1e-5
     first_norm: bool = True
     """False leaves out the norm before the first block's attention, for an embedding that normalises already."""
@@ -255,6 +258,14 @@ class StackConfig(Config):
             raise ValueError(f"parallel={self.parallel!r} needs norm_place='pre', got {self.norm_place!r}")
         if self.layer_scale is not None and self.norm_place != "pre":
             raise ValueError(f"layer_scale={self.layer_scale} needs norm_place='pre', got {self.norm_place!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        if self.norm_gain == "none" and self.has_norm_bias:
+            raise ValueError("norm_gain='none' leaves a norm without weights; set norm_bias=False")
+        if self.activation == "xielu" and (self.gated or self.experts is not None):
+            raise ValueError("activation='xielu' has weights of its own: leave out gated and experts")
         return self
 
     @model_validator(mode="after")

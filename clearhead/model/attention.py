@@ -156,7 +156,11 @@ class Attention(Combining):
         self.v = nn.Linear(read, config.kv_heads * self.d_value, bias=config.has_qkv_bias)
         self.out = nn.Linear(config.n_heads * self.d_value, config.d_model, bias=config.has_out_bias)
         self.distance = None if cross else distance_scores(config)
-        self.norms_heads_together = config.qk_norm_over == "heads"
+        self.norms_heads_together, self.norms_last = (
+            config.qk_norm_over == "heads",
+            config.qk_norm_over == "turned_head",
+        )
+        self.clip = config.clip_qkv
         self.q_norm = self.k_norm = None
         if config.qk_norm and self.norms_heads_together:
             self.q_norm, self.k_norm = build_norm(config, inner), build_norm(config, kv_inner, axes="b s d")
@@ -188,7 +192,7 @@ class Attention(Combining):
             k, v = self.keys_and_values(*(memory or (x, layout)), attn_bias)
             if cache is not None:
                 k, v = cache.append(k, v)
-        q = q if attn_bias.rotation is None else attn_bias.rotation(q)
+        q = self.turned(q, self.q_norm, attn_bias)
         n = q.shape[0] // k.shape[0]  # The beams of an input read one memory.
         if n > 1 and tracing():
             k, v, attn_bias, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), attn_bias.repeated(n), 1
@@ -204,19 +208,26 @@ class Attention(Combining):
         made = narrowed(made, self.k, self.v)
         k = self.project((self.k, self.k_norm), made, layout, self.n_kv_heads)
         k = k if shared is None else joined(layout.unpack(shared)[:, None], k)
-        k = k if attn_bias.rotation is None else attn_bias.rotation(k)
+        k = self.turned(k, self.k_norm, attn_bias)
         return layout.blank(k), layout.blank(self.project((self.v, None), made, layout, self.n_kv_heads))
 
     def project(self, by: tuple[nn.Module, Norm | None], x: Tensor, layout: Layout, heads: int) -> Tensor:
         """b t d (or packed m d) -> b h t k, each head or all heads together normed where there is a norm."""
         linear, norm = by
         x = linear(x)
-        if norm is None or self.norms_heads_together:
-            return by_heads(layout.unpack(x if norm is None else norm(x)), heads)
+        x = norm(x) if norm is not None and self.norms_heads_together else x
+        x = x if self.clip is None else x.clamp(-self.clip, self.clip)
+        if norm is None or self.norms_heads_together or self.norms_last:
+            return by_heads(layout.unpack(x), heads)
         if layout.rows is None:
             return norm(by_heads(x, heads))
         # Before padding is inserted, because a norm of zeros may be anything.
         return by_heads(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
+
+    def turned(self, x: Tensor, norm: Norm | None, attn_bias: AttentionBias) -> Tensor:
+        """b h t k -> b h t k: rotated, and normed where the norm comes last."""
+        x = x if attn_bias.rotation is None else attn_bias.rotation(x)
+        return norm(x) if norm is not None and self.norms_last else x
 
     def is_explicit(self, n_keys: int, device: torch.device) -> bool:
         """True if it computes step by step: while traced, where no kernel has these scores, or if that is faster."""
@@ -334,10 +345,16 @@ class Attention(Combining):
         to.linear(f"{at}.linear", x, linear, at)
         whole = norm if self.norms_heads_together else None
         x = f"{at}.linear" if whole is None else whole.steps(to, f"{at}_norm", f"{at}.linear")
+        if self.clip is not None:
+            x = to.do(f"{at}.clipped", "clamp", x, by={"least": -self.clip, "most": self.clip})
         by_width: dict[str, float] = {} if width == self.d_head else {"width": width}
         x = to.do(f"{at}.split", "split", x, by={"heads": heads, **by_width})
-        x = x if norm is None or whole else norm.steps(to, f"{at}_norm", x)
+        last = norm if self.norms_last else None
+        x = x if norm is None or whole or last else norm.steps(to, f"{at}_norm", x)
         x = x if shared is None else to.do(f"{at}.joined", "join", shared, x, by={"width": self.d_head - width})
+        if last is not None:
+            turned = attn_bias and attn_bias.rotated(to, f"{at}.turned", x)
+            return to.do(at, "copy", last.steps(to, f"{at}_norm", turned or x))
         if (attn_bias is None or attn_bias.rotated(to, at, x) is None) and norm is not None and not whole:
             return to.do(at, "copy", x)
         return to.named(at)

@@ -13,7 +13,7 @@ from clearhead.model.fast.dropout import dropout
 from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.linear import narrowed
 from clearhead.model.mode import Part
-from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_inputs
+from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, its_inputs
 from clearhead.trace import tap
 
 
@@ -32,6 +32,17 @@ def quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+def fall(x: Tensor) -> Tensor:
+    """e^y - 1 - y,  y = min(0, x)   (Huang and Schlag 2024)"""
+    low = x.clamp(max=0)
+    return torch.expm1(low) - low
+
+
+def xielu(x: Tensor) -> Tensor:
+    """0.8 (max(0, x)^2 + fall(x)) + x / 2: `Xielu` as it begins"""
+    return 0.8 * (squared_relu(x) + fall(x)) + x / 2
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -39,6 +50,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
     "silu": F.silu,
     "squared_relu": squared_relu,
+    "xielu": xielu,
+    "fall": fall,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "softplus": F.softplus,
@@ -49,6 +62,46 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     """The function of this name, of this package or another."""
     return load_added(name) if is_added(name) else ACTIVATIONS[name]
+
+
+class Xielu(Part, Deriving):
+    """a max(0, x)^2 + b fall(x) + x / 2, a = softplus(rise), b = 1/2 + softplus(drop)   (Huang and Schlag 2024)"""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.rise, self.drop = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+
+    @property
+    def derived(self) -> dict[str, Tensor]:
+        return {"rises": self.rises, "drops": self.drops}
+
+    @property
+    def rises(self) -> Tensor:
+        """f: the factor above 0."""
+        return F.softplus(self.rise).expand(self.width)
+
+    @property
+    def drops(self) -> Tensor:
+        """f: the factor below 0."""
+        return 0.5 + F.softplus(self.drop).expand(self.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return squared_relu(x) * self.rises + fall(x) * self.drops + x / 2
+
+    def steps(self, to: Steps, path: str, out: str, x: str) -> str:
+        """Lists the ops of `forward`; returns `out`."""
+        with to.inside(path):
+            sides = (
+                activation_steps(to, f"{out}.square", x, "squared_relu"),
+                activation_steps(to, f"{out}.fall", x, "fall"),
+            )
+            rise, drop = (
+                to.do(f"{side}.times", "gain", side, weights=(f"{path}.{name}",))
+                for side, name in zip(sides, ("rises", "drops"), strict=True)
+            )
+            sides = to.do(f"{out}.sides", "add", rise, drop)
+            return to.do(out, "add", sides, to.do(f"{out}.half", "scale", x, by={"factor": 0.5}))
 
 
 class FeedForward(Part):
@@ -64,7 +117,8 @@ class FeedForward(Part):
         """`width` is that of the hidden units, by default d_ff."""
         super().__init__()
         width = width or config.d_ff
-        self.act, self.activation = activation_function(config.activation), config.activation
+        self.curve = Xielu(width) if config.activation == "xielu" else None
+        self.act, self.activation = self.curve or activation_function(config.activation), config.activation
         self.dropout = config.ffn_dropout
         self.clamp = config.clamp
         self.gate = nn.Linear(config.d_model, width, bias=config.has_ffn_bias) if config.gated else None
@@ -109,6 +163,8 @@ class FeedForward(Part):
 
     def activated_steps(self, to: Steps, path: str, pre: str, up: Callable[[], str]) -> str:
         """Lists the ops of `activated`, where `up` lists those of the other map; returns the address of the result."""
+        if self.curve is not None and self.gate is None:
+            return self.curve.steps(to, f"{path}.curve", f"{path}.act", pre)
         if self.gate is None:
             return activation_steps(to, f"{path}.act", pre, self.activation)
         if self.clamp is None:
@@ -134,7 +190,7 @@ def activation_steps(to: Steps, out: str, x: str, name: str) -> str:
 
 def _saved(call: Sized) -> tuple[Sizes, ...]:
     """Tensors that autograd saves: the result of ReLU, tanh and sigmoid, else the input; one more for two steps."""
-    if call.op.how == "quick_gelu":
+    if call.op.how in ("quick_gelu", "fall"):
         return call.x[0], replace(call.out)
     return (call.out,) if call.op.how in ("relu", "tanh", "sigmoid") else (call.x[0],)
 

@@ -17,15 +17,14 @@ from clearhead.trace import tap, tracing
 class Norm(Part, Deriving):
     """centred(x) * rstd * gain + bias: linear in x for a given rstd.
 
-    The gain is the weight, or with `plus_one` 1 + the weight, which then starts at 0.
+    `by` says what the gain is: the weight, 1 + the weight, which then starts at 0, or 1.
     """
 
-    def __init__(
-        self, width: int, *, eps: float, bias: bool = False, axes: str = "b t d", plus_one: bool = False
-    ) -> None:
+    def __init__(self, width: int, *, eps: float, bias: bool = False, axes: str = "b t d", by: str = "weight") -> None:
         super().__init__()
-        self.eps, self.axes, self.plus_one = eps, axes, plus_one
-        self.weight = nn.Parameter(torch.zeros(width) if plus_one else torch.ones(width))
+        self.width, self.eps, self.axes, self.plus_one = width, eps, axes, by == "one_plus_weight"
+        first = torch.zeros(width) if self.plus_one else torch.ones(width)
+        self.weight = None if by == "none" else nn.Parameter(first)
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -46,16 +45,19 @@ class Norm(Part, Deriving):
     def steps(self, to: Steps, path: str, x: str) -> str:
         """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            return to.do(f"{path}.out", "norm", x, *self.statistics(to, path, x), weights=_weights(self, path))
+            how = PLAIN if self.weight is None else ""
+            return to.do(f"{path}.out", "norm", x, *self.statistics(to, path, x), weights=_weights(self, path), how=how)
 
     @property
     def gain(self) -> Tensor:
         """d: the factor of the norm."""
+        if self.weight is None:
+            return torch.ones(self.width)
         return _one_plus(self.weight) if self.plus_one else self.weight
 
     @property
     def derived(self) -> dict[str, Tensor]:
-        return {"gain": self.gain} if self.plus_one else {}
+        return {"gain": self.gain} if self.plus_one or self.weight is None else {}
 
 
 class LayerNorm(Norm):
@@ -66,13 +68,14 @@ class LayerNorm(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            gain = self.gain  # The kernel takes gain and bias of one type, which may be wider than that of x.
-            bias = None if self.bias is None else self.bias.to(gain.dtype)
-            return tap(self, "out", F.layer_norm(x, self.weight.shape, gain, bias, self.eps), self.axes)
+            # The kernel takes gain and bias of one type, which may be wider than that of x.
+            gain = None if self.weight is None else self.gain
+            bias = None if self.bias is None or gain is None else self.bias.to(gain.dtype)
+            return tap(self, "out", F.layer_norm(x, (self.width,), gain, bias, self.eps), self.axes)
         mean = tap(self, "mean", x.mean(-1, keepdim=True), self.axes)
         variance = (x - mean).square().mean(-1, keepdim=True)
         rstd = tap(self, "rstd", (variance + self.eps).rsqrt(), self.axes)
-        out = (x - mean) * rstd * self.gain
+        out = (x - mean) * rstd * self.gain.to(x.device)
         return tap(self, "out", out if self.bias is None else out + self.bias, self.axes)
 
     def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
@@ -89,12 +92,12 @@ class RMSNorm(Norm):
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
             # One type, of at least float32 with `plus_one`: for mixed types the kernel is slower, and warns.
-            gain = self.gain
-            wide = x.to(gain.dtype) if self.plus_one else x
-            out = F.rms_norm(wide, self.weight.shape, gain, self.eps)
+            gain = None if self.weight is None else self.gain
+            wide = x.to(gain.dtype) if self.plus_one and gain is not None else x
+            out = F.rms_norm(wide, (self.width,), gain, self.eps)
             return tap(self, "out", out.to(x.dtype) if self.plus_one else out, self.axes)
         rstd = tap(self, "rstd", (x.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.axes)
-        return tap(self, "out", x * rstd * self.gain, self.axes)
+        return tap(self, "out", x * rstd * self.gain.to(x.device), self.axes)
 
     def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
         return (to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps}),)
@@ -131,6 +134,8 @@ class ChannelNorm(Part):
 
 COLUMNS = "columns"
 """`how` of an op that normalises down the columns, not along the rows."""
+PLAIN = "plain"
+"""`how` of a norm without weights, whose gain is 1."""
 
 
 def _one_plus(weight: Tensor) -> Tensor:
@@ -141,7 +146,7 @@ def _one_plus(weight: Tensor) -> Tensor:
 def _weights(norm: Norm, path: str) -> tuple[str, ...]:
     """The names of the gain and, if there is one, the bias."""
     gain, *bias = parameters(norm, path)
-    return (f"{path}.gain" if norm.plus_one else gain, *bias)
+    return (f"{path}.gain" if norm.derived else gain, *bias)
 
 
 def unit(x: Tensor, eps: float) -> Tensor:
@@ -176,7 +181,7 @@ def _norm(call: Call) -> Tensor:
 def _saved(call: Sized) -> tuple[Sizes, ...]:
     """Tensors that autograd saves: LayerNorm's input; for RMSNorm, which has no CPU kernel, also input * rstd."""
     x = call.x[0]
-    if len(call.x) > 2:
+    if len(call.x) > 2 or call.op.how == PLAIN:
         return (x,)
     return x if x.width == 4 else Sizes(x.shape), Sizes(x.shape)
 
@@ -204,7 +209,7 @@ def build_norm(config: StackConfig, width: int | None = None, *, axes: str = "b 
     """The norm for a stack's config, over d_model or the given width."""
     if isinstance(config.norm, NormConfig):
         return config.norm.build(width or config.d_model, axes=axes)
-    width, plus_one = width or config.d_model, config.norm_gain == "one_plus_weight"
+    width, by = width or config.d_model, config.norm_gain
     if config.norm == "rms":
-        return RMSNorm(width, eps=config.norm_eps, axes=axes, plus_one=plus_one)
-    return LayerNorm(width, eps=config.norm_eps, bias=config.has_norm_bias, axes=axes, plus_one=plus_one)
+        return RMSNorm(width, eps=config.norm_eps, axes=axes, by=by)
+    return LayerNorm(width, eps=config.norm_eps, bias=config.has_norm_bias, axes=axes, by=by)

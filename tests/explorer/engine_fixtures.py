@@ -117,7 +117,7 @@ TRAINED = {
     ),
     "trained_decoder_rotary": c.ModelConfig(decoder=small(**_LLAMA), head=c.LanguageHead(scale=0.5)),
     "trained_tagger_sandwich": c.ModelConfig(
-        encoder=small(norm_place="sandwich", activation="quick_gelu"), head=c.TaggingHead(n_labels=VOCABULARY)
+        encoder=small(norm_place="sandwich", activation="xielu"), head=c.TaggingHead(n_labels=VOCABULARY)
     ),
 }
 """Networks whose gradients the page's own must equal."""

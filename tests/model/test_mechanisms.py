@@ -42,6 +42,9 @@ test_properties = properties_of(
     {"positions": BESIDE, "n_kv_heads": 2},
     {"positions": c.RelativeBias(n_buckets=8, max_distance=16, each_layer=True), "soft_cap": 1.5},
     {"activation": "squared_relu"},
+    {"activation": "xielu", "norm_gain": "none", "norm_bias": False, "clip_qkv": 0.5},
+    {"norm": "rms", "norm_gain": "none", "bias": False, "clip_qkv": 0.5, "qk_norm": True, "qk_norm_over": "heads"},
+    {"positions": c.Rotary(), "norm": "rms", "bias": False, "qk_norm": True, "qk_norm_over": "turned_head"},
     {"activation": "squared_relu", "gated": True, "norm": "rms", "bias": False},
     {"input": WIDE, "positions": c.Sinusoidal(offset=3, base=50.0), "gated": True, "down_bias": False, "n_groups": 1},
 )

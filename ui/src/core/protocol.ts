@@ -122,9 +122,9 @@ export interface StackConfig {
   mixer: { kind: "short_convolution" | "state_space" | "gated_delta" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number | null; n_key_heads?: number | null; d_key?: number | null; d_value?: number | null; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null } | null;
   n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
   window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
-  soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads";
+  soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads" | "turned_head";
   rotary_layers: number[] | null; norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
-  norm_gain: "weight" | "one_plus_weight"; norm_eps: number; first_norm: boolean;
+  norm_gain: "weight" | "one_plus_weight" | "none"; norm_eps: number; first_norm: boolean;
   parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null; branch_scale: number | null;
   layer_scale: number | null; activation: string; gated: boolean; clamp: Clamp | null; experts: Experts | null;
   bias: boolean; qkv_bias: boolean | null; key_bias: boolean | null; out_bias: boolean | null; ffn_bias: boolean | null;

@@ -17,6 +17,7 @@ const ACTIVATIONS: Record<string, (x: number) => number> = {
   gelu_tanh: (x) => x / (1 + Math.exp(-2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
   quick_gelu: (x) => x / (1 + Math.exp(-1.702 * x)),
   silu: (x) => x / (1 + Math.exp(-x)),
+  fall: (x) => Math.expm1(Math.min(x, 0)) - Math.min(x, 0),
   tanh: Math.tanh,
   sigmoid: (x) => 1 / (1 + Math.exp(-x)),
   softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),

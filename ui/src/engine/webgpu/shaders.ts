@@ -192,6 +192,7 @@ const ACTIVATIONS: Readonly<Record<string, string>> = {
   gelu_tanh: "x / (1.0 + exp(min(-1.5957691216057308 * (x + 0.044715 * x * x * x), 80.0)))",
   quick_gelu: "x / (1.0 + exp(min(-1.702 * x, 80.0)))",
   silu: "x / (1.0 + exp(min(-x, 80.0)))",
+  fall: "exp(min(x, 0.0)) - 1.0 - min(x, 0.0)",
   tanh: "tanh(clamp(x, -15.0, 15.0))",
   sigmoid: "1.0 / (1.0 + exp(min(-x, 80.0)))",
 };
