@@ -98,7 +98,7 @@ PICTURES: dict[str, c.ModelConfig] = {
         head=c.VectorHead(norm=True, width=5),
     ),
     "picture_read": c.ModelConfig(
-        encoder=_pictures(positions=c.LearnedGrid(side=5, first=0), input={"bias": False}, activation="quick_gelu"),
+        encoder=_pictures(positions=c.LearnedGrid(side=5, first=0), input={"bias": False}, activation="xielu"),
         head=c.VectorHead(pool="attention"),
     ),
 }
@@ -117,7 +117,7 @@ TRAINED = {
     ),
     "trained_decoder_rotary": c.ModelConfig(decoder=small(**_LLAMA), head=c.LanguageHead(scale=0.5)),
     "trained_tagger_sandwich": c.ModelConfig(
-        encoder=small(norm_place="sandwich", activation="xielu"), head=c.TaggingHead(n_labels=VOCABULARY)
+        encoder=small(norm_place="sandwich", activation="quick_gelu"), head=c.TaggingHead(n_labels=VOCABULARY)
     ),
 }
 """Networks whose gradients the page's own must equal."""

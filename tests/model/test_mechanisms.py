@@ -44,9 +44,14 @@ test_properties = properties_of(
     {"activation": "squared_relu"},
     {"activation": "xielu", "norm_gain": "none", "norm_bias": False, "clip_qkv": 0.5},
     {"norm": "rms", "norm_gain": "none", "bias": False, "clip_qkv": 0.5, "qk_norm": True, "qk_norm_over": "heads"},
-    {"positions": c.Rotary(), "norm": "rms", "bias": False, "qk_norm": True, "qk_norm_over": "turned_head"},
     {"activation": "squared_relu", "gated": True, "norm": "rms", "bias": False},
     {"input": WIDE, "positions": c.Sinusoidal(offset=3, base=50.0), "gated": True, "down_bias": False, "n_groups": 1},
+)
+
+
+test_norm_after_the_rotation = properties_of(
+    {"positions": c.Rotary(), "norm": "rms", "bias": False, "qk_norm": True, "qk_norm_over": "turned_head"},
+    but=("costs_are_what_autograd_keeps",),  # What a fused kernel keeps of normed heads is not exact.
 )
 
 

@@ -28,9 +28,9 @@ LENGTHS = (7, 4, 5)
 ALIKE = (7, 7, 7)
 TARGET_LENGTHS = (5, 6, 3)
 SAMPLES = (151, 97, 60)
-ENDED = ("clip_text_model",)
+ENDED = ("clip_text_model", "metaclip_2_text_model", "clipseg_text_model")
 """Models that read the state of the first end token."""
-FILLED = ("siglip_text_model",)
+FILLED = ("siglip_text_model", "siglip2_text_model")
 """Models that read the last state, even of padding."""
 COUNT_NO_PADDING = ("esm", "roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet", "m2m_100")
 COUNT_NO_PADDING += ("roberta-prelayernorm", "xlm-roberta-xl")

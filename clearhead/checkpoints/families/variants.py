@@ -30,8 +30,8 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
     """The family that differs from `like` as a table says; variants.toml tells what stands in it."""
     base: Family = resolve_name(f"{HERE}.{table['like']}")
     older = {"rope_theta": table["theta"]} if "theta" in table else {}
-    bare = next(head.architecture for head in base.heads if head.constants["head.kind"] == "none")
-    old, kinds = bare.removesuffix("Model"), table.get("classes")
+    plain = min((head.architecture for head in base.heads if head.architecture.endswith("Model")), key=len)
+    old, kinds = plain.removesuffix("Model"), table.get("classes")
 
     def called(text: str) -> str:
         for there, here in table.get("names", {}).items():
@@ -67,7 +67,10 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
         constants={**base.constants, **table.get("settings", {})},
         fields=(
             *changed(base.fields),
-            *(same(theirs, *ours, default=default) for theirs, (default, *ours) in table.get("fields", {}).items()),
+            *(
+                same(theirs, ours, default=default[0] if default else None)
+                for theirs, (ours, *default) in table.get("fields", {}).items()
+            ),
             *(Alias(*pair) for pair in table.get("also", {}).items()),
             *only(**table.get("only", {})),
             ignored(*table.get("ignored", ())),

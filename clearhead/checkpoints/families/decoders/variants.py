@@ -1,12 +1,14 @@
 """Decoders that differ from another family's in a norm or a window: CWM, VaultGemma, Persimmon, HyperCLOVA X."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from clearhead.checkpoints.families.angles import WAVELENGTH, Modernize, modern, rotary, windows
+from clearhead.checkpoints.families.angles import THETA, WAVELENGTH, Modernize, modern, rotary, windows
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
 from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, PHI_NAMES, UNGATED, granite_like
 from clearhead.checkpoints.families.shared import (
+    ACTIVATIONS,
     FULL,
     LOCAL,
     MOST_LAYERS,
@@ -15,9 +17,12 @@ from clearhead.checkpoints.families.shared import (
     qkv_by_head,
     width_of,
 )
-from clearhead.checkpoints.weights.fields import computed, factor, same
-from clearhead.checkpoints.weights.mapping import Rule
+from clearhead.checkpoints.weights.fields import computed, factor, ignored, named, same
+from clearhead.checkpoints.weights.mapping import Rule, derive, rename, sides, turned_first
 from clearhead.config import ModelConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def by_default(**angles: Any) -> Modernize:
@@ -117,4 +122,119 @@ HYPERCLOVAX = granite_like(
     ),
     rules=lambda _: renamed({"post_norm1": "attn_out_norm", "post_norm2": "ffn_out_norm"}),
     words=decoder_language("HyperCLOVAXForCausalLM", "model.", factor("logits_scaling", "head.scale"), tied=False),
+)
+
+# --- Swiss AI 2025: xIELU without a gate -----------------------------------------------------------------------------
+
+
+def _apertus_rules(config: ModelConfig) -> Sequence[Rule]:
+    there = "layers.{i}.mlp.act_fn"
+    names = {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"}
+    learns = config.output.activation == XIELU
+    curve = {"alpha_p": "rise", "alpha_n": "drop"} if learns else {}
+    fixed = [(i, *one) for i in range(config.output.n_layers) for one in (("beta", 0.5), ("eps", -1e-6)) if learns]
+    return (
+        *renamed(names),
+        *(rename(f"{there}.{name}", f"decoder.blocks.{{i}}.ffn.curve.{ours}") for name, ours in curve.items()),
+        *(derive(f"{there.format(i=i)}.{name}", partial(_number, value)) for i, name, value in fixed),
+    )
+
+
+def _number(value: float) -> "Tensor":
+    import torch
+
+    return torch.tensor(value)
+
+
+XIELU = "xielu"
+APERTUS = llama_like(
+    "apertus",
+    "Apertus",
+    BIASES[0],
+    named("hidden_act", "decoder.activation", names={**ACTIVATIONS, XIELU: XIELU}, default=XIELU),
+    constants={"decoder.gated": False, "decoder.qk_norm": True},
+    rules=_apertus_rules,
+    n_classes=2,
+    modernize=llama3(12_000_000.0, 8.0),
+    leave_out=("hidden_act",),
+    vocab_size=131_072,
+    intermediate_size=14_336,
+    rms_norm_eps=1e-5,
+    angles=rotary(max_length=65_536, theta=12_000_000.0),
+)
+
+# --- Karpathy 2025: norms without weights, angles that turn the other way ---------------------------------
+
+
+def _nanochat_rules(config: ModelConfig) -> Sequence[Rule]:
+    """To turn the other way is to turn with the halves of each head exchanged."""
+    width = config.output.head_width
+    own = renamed({"mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down"})
+    turns = sides("decoder", "qk")
+    return [
+        turned_first(one, 0, width=width, turned=width // 2) if one.ours and one.ours[0] in turns else one
+        for one in own
+    ]
+
+
+NANOCHAT = llama_like(
+    "nanochat",
+    "NanoChat",
+    BIASES[0],
+    ignored("final_logit_softcapping"),
+    constants={
+        "decoder.gated": False,
+        "decoder.qk_norm": True,
+        "decoder.norm_gain": "none",
+        "decoder.input.norm": True,
+    },
+    rules=_nanochat_rules,
+    words=decoder_language(
+        "NanoChatForCausalLM",
+        "model.",
+        computed("final_logit_softcapping", "head.soft_cap", default=15.0, null=True),
+        tied=False,
+    ),
+    n_classes=2,
+    vocab_size=50_304,
+    hidden_size=768,
+    intermediate_size=8192,
+    num_hidden_layers=12,
+    num_attention_heads=6,
+    hidden_act="relu2",
+    max_length=2048,
+)
+
+# --- Tencent 2025: norms of heads after the rotation --------------------------------------------------------
+
+
+def stretched(document: dict[str, Any]) -> dict[str, Any]:
+    """Angles with an `alpha` have another base, whatever the length of a text."""
+    document = modern(document)
+    said, width = document["rope_parameters"], document.get("head_dim")
+    if isinstance(said, dict) and said.get("rope_type", said.get("type")) == "dynamic" and said.get("alpha"):
+        base = (said.get("rope_theta") or THETA) * said["alpha"] ** (width / (width - 2))
+        document["rope_parameters"] = {"rope_theta": base}
+    return document
+
+
+TURNED = {"decoder.qk_norm": True, "decoder.qk_norm_over": "turned_head"}
+hunyuan_like = partial(
+    llama_like, modernize=stretched, vocab_size=290_943, rms_norm_eps=1e-5, max_length=2048, n_classes=3
+)
+
+
+def hunyuan_rules(_: ModelConfig) -> Sequence[Rule]:
+    """Llama's, but for the norms of heads."""
+    return renamed({"self_attn.query_layernorm": "attn.q_norm", "self_attn.key_layernorm": "attn.k_norm"})
+
+
+HUNYUAN = hunyuan_like(
+    "hunyuan_v1_dense",
+    "HunYuanDenseV1",
+    BIASES[0],
+    ignored("eod_token_id"),
+    constants=TURNED,
+    rules=hunyuan_rules,
+    intermediate_size=11_008,
 )

@@ -1,4 +1,4 @@
-"""Mixtures that differ from another family's in a norm or in where the experts are: Solar, dots, Granite, FlexOlmo."""
+"""Mixtures that differ from another family's in a norm or in where the experts are: Solar, dots, Granite, HunYuan."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,11 +6,14 @@ from typing import Any
 
 from clearhead.checkpoints.families.angles import modern, rotary, windows
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
+from clearhead.checkpoints.families.decoders.variants import TURNED, hunyuan_like, hunyuan_rules, stretched
 from clearhead.checkpoints.families.mixtures.mixtures import (
     GLM4_MOE,
     GRANITE_MOE,
+    PROJECTIONS,
     SIGMOID,
     choice,
+    mixture_rules,
     sparse,
 )
 from clearhead.checkpoints.families.shared import (
@@ -112,4 +115,32 @@ GRANITE_MOE_SHARED = replace(
         replace(GRANITE_MOE.heads[0], architecture="GraniteMoeSharedForCausalLM"),
         bare("GraniteMoeSharedModel"),
     ),
+)
+
+# --- Tencent 2025 -------------------------------------------------------------------------------------------
+
+
+def _same_in_all(document: dict[str, Any]) -> dict[str, Any]:
+    """Numbers that a list gives each layer, if all are equal."""
+    for name in ("num_experts", "moe_topk"):
+        if isinstance(said := document.get(name), list) and len({*map(str, said)}) == 1:
+            document[name] = said[0]
+    return stretched(document)
+
+
+_HUNYUAN_RULES = mixture_rules(PROJECTIONS, shared="shared_mlp", rest=hunyuan_rules)
+HUNYUAN_MOE = hunyuan_like(
+    "hunyuan_v1_moe",
+    "HunYuanMoEV1",
+    BIASES[0],
+    same("intermediate_size", "decoder.d_ff", "decoder.experts.shared", default=11_008),
+    same("num_experts", "decoder.experts.n", default=1),
+    same("moe_topk", "decoder.experts.n_chosen", default=1),
+    ignored("eod_token_id"),
+    constants=TURNED | {"decoder.experts.normalised": True},
+    rules=lambda config: (
+        rename("layers.{i}.mlp.gate.wg.{p}", "decoder.blocks.{i}.ffn.router.{p}"),
+        *_HUNYUAN_RULES(config),
+    ),
+    modernize=_same_in_all,
 )

@@ -184,7 +184,6 @@ function slopeOf(op: Op): (x: number, y: number) => number {
   };
   switch (op.how) {
     case "relu": return (x) => (x > 0 ? 1 : 0);
-    case "fall": return (x) => Math.expm1(Math.min(x, 0));
     case "silu": return gated((x) => [x, 1]);
     case "quick_gelu": return gated((x) => [1.702 * x, 1.702]);
     case "gelu_tanh": {
