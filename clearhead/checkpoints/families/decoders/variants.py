@@ -170,13 +170,12 @@ def _nanochat_rules(config: ModelConfig) -> Sequence[Rule]:
     """To turn the other way is to turn with the halves of each head exchanged."""
     width = config.output.head_width
     own = renamed({"mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down"})
-    turns = sides("decoder", "qk")
-    return [
-        turned_first(one, 0, width=width, turned=width // 2) if one.ours and one.ours[0] in turns else one
-        for one in own
-    ]
+    turns = {*sides("decoder", "qk")}
+    exchanged = partial(turned_first, width=width, turned=width // 2)
+    return [exchanged(one, 0) if {*one.ours} & turns else one for one in own]
 
 
+TURNED = {"decoder.qk_norm": True, "decoder.qk_norm_over": "turned_head"}
 NANOCHAT = llama_like(
     "nanochat",
     "NanoChat",
@@ -184,7 +183,7 @@ NANOCHAT = llama_like(
     ignored("final_logit_softcapping"),
     constants={
         "decoder.gated": False,
-        "decoder.qk_norm": True,
+        **TURNED,
         "decoder.norm_gain": "none",
         "decoder.input.norm": True,
     },
@@ -218,7 +217,6 @@ def stretched(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-TURNED = {"decoder.qk_norm": True, "decoder.qk_norm_over": "turned_head"}
 hunyuan_like = partial(
     llama_like, modernize=stretched, vocab_size=290_943, rms_norm_eps=1e-5, max_length=2048, n_classes=3
 )
