@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from pydantic import JsonValue
 
-from clearhead.api.reader import Input, Reader
+from clearhead.api.reader import Images, Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import LanguageHead, ModelConfig, TokenInput
 from clearhead.model import Tokens, Transformer
@@ -98,12 +98,14 @@ class ModelBase:
         model.reader = replace(self.reader, config=network.config)
         return model
 
-    def inputs(self, text: Input, other: str | None = None) -> list[Tokens]:
+    def inputs(self, text: Input, other: str | None = None, *, image: Images = None) -> list[Tokens]:
         """The tokens of an input for each stack, on the network's device."""
-        return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
+        return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation, image)]
 
     def here(self, tokens: Tokens) -> Tokens:
         """The tokens on the network's device, and pixels in its type."""
+        if tokens.pictures is not None:
+            tokens = replace(tokens, pictures=tokens.pictures.to(next(self.network.parameters()).dtype))
         if tokens.ids.is_floating_point():
             tokens = replace(tokens, ids=tokens.ids.to(next(self.network.parameters()).dtype))
         return tokens.to(self.device)

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-import torch
 from pydantic import JsonValue
 
 from clearhead.api.base import ModelBase
+from clearhead.api.reader import Images
 from clearhead.errors import UserError
 from clearhead.generation import Draft, Step, check_draft, generate
 from clearhead.generation.paths import Following
@@ -17,44 +17,45 @@ from clearhead.text.detokenizer import Detokenizer
 from clearhead.text.tokenizers import Tokenizer
 
 
-def beginning(model: ModelBase, prompt: str) -> list[int]:
-    """The ids of a prompt, at least the begin token."""
+def beginning(model: ModelBase, prompt: str, image: Images = None) -> Tokens:
+    """The ids of a prompt, at least the begin token, and the pictures within it."""
     if not isinstance(prompt, str):
         raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
-    return model.reader.ids([prompt])[0] or [model.tokenizer.need("bos")]
+    return model.reader.with_images(prompt, image)
 
 
-def conversation(model: ModelBase, messages: Sequence[Mapping[str, JsonValue]]) -> list[int]:
-    """The ids of a conversation in the model's own template, up to where its answer begins."""
+def conversation(model: ModelBase, messages: Sequence[Mapping[str, JsonValue]], image: Images = None) -> Tokens:
+    """The ids of a conversation in the model's own template, up to where its answer begins, and its pictures."""
     from clearhead.text.chat import render
 
     template = model.tokenizer.chat_template
     if template is None:
         raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")
     text = render(template, messages, add_generation_prompt=True, special=model.tokenizer.special_tokens)
-    return model.reader.known(model.tokenizer.encode(text))
+    return model.reader.with_images(text, image, encode=model.tokenizer.encode)
 
 
 def continued(
     model: ModelBase,
-    ids: list[int],
+    prompt: Tokens,
     config: GenerationConfig,
     stop: Sequence[str],
     draft: ModelBase | str | None = None,
 ) -> Following[str]:
-    """Generates the pieces after these ids, up to the first of the stop strings."""
+    """Generates the pieces after a prompt, up to the first of the stop strings."""
     if model.network.decoder is None or model.network.encoder is not None:
         raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {remedy(model)}")
     if "" in stop:
         raise UserError("stop: expected strings that are not empty, got an empty one; leave it out")
+    if prompt.pictures is not None and draft is not None:
+        raise UserError("draft: expected a prompt of text alone, got one with a picture; leave it out")
     config = config.model_copy(update={"beams": 1, "n_best": 1}).with_ids(
         start_id=None, end_id=model.tokenizer.eos_id, pad_id=None
     )
-    prompt = Tokens(torch.tensor([ids], device=model.device))
-    events = generate(model.network, prompt, config=config, draft=draft_of(model, draft), scored=False)
+    events = generate(model.network, model.here(prompt), config=config, draft=draft_of(model, draft), scored=False)
     tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
     written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
-    return Following(Detokenizer(model.tokenizer, ids, stop).pieces(written), events.paths)
+    return Following(Detokenizer(model.tokenizer, prompt.ids[0].tolist(), stop).pieces(written), events.paths)
 
 
 def remedy(model: ModelBase) -> str:

@@ -180,18 +180,26 @@ def named_config(name: str) -> ModelConfig:
     return family_of(content, where=str(path)).read(content, where=str(path))[0]
 
 
-PREPROCESSOR = "preprocessor_config.json"
+PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 
 
 def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
-    """The image processor of this model, if the folder has one."""
-    path, reads = folder / PREPROCESSOR, config.first.input
-    if not path.is_file() or isinstance(reads, FrameInput | WaveInput):
+    """The image processor of this model, if it reads pictures and the folder has one."""
+    reads = config.first.input if config.pictures is None else config.pictures.reads
+    if not isinstance(reads, PatchInput) or (read := _image_settings(folder)) is None:
         return None
     from clearhead.data.images import ImageConfig, ImageProcessor
 
-    n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
-    return ImageProcessor(ImageConfig.of(read_json(path), where=str(path)), n_channels=n_channels, where=str(path))
+    document, where = read
+    return ImageProcessor(ImageConfig.of(document, where=where), n_channels=reads.n_channels, where=where)
+
+
+def _image_settings(folder: Path) -> tuple[Mapping[str, JsonValue], str] | None:
+    """The settings of an image processor, and where they stand: in a file of their own, or in that of a processor."""
+    if (path := folder / PREPROCESSOR).is_file():
+        return read_json(path), str(path)
+    own = read_json(path).get("image_processor") if (path := folder / PROCESSOR).is_file() else None
+    return (own, f"{path}:image_processor") if isinstance(own, Mapping) else None
 
 
 def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProcessor | None":
@@ -255,7 +263,7 @@ def _read_by_load(folder: Path) -> set[str]:
     listed = modules.listed(folder)
     network = modules.network_folder(folder)
     within = network.relative_to(folder)
-    names = {CONFIG, GENERATION, PREPROCESSOR, *weights_files(network), *formats.read_folder(network)}
+    names = {CONFIG, GENERATION, PREPROCESSOR, PROCESSOR, *weights_files(network), *formats.read_folder(network)}
     read = {(within / name).as_posix() for name in names}
     if listed:
         texts = modules.texts_file(network, SENTENCE_FILES)

@@ -14,7 +14,7 @@ from clearhead.api.base import ModelBase
 from clearhead.api.continuing import beginning, continued, conversation, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
 from clearhead.api.predicting import TEMPLATE, ZeroShot, classified, entailed
-from clearhead.api.reader import Input, Texts, listed
+from clearhead.api.reader import Images, Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, complete
@@ -41,14 +41,15 @@ class Model(ModelBase):
 
     # --- results ---
 
-    def logits(self, text: Input, target: str | None = None) -> Tensor:
+    def logits(self, text: Input, target: str | None = None, *, image: Images = None) -> Tensor:
         """Logits for one input: t v, or v if the head classifies the whole input.
 
         An encoder-decoder takes source and target, and returns logits for the target's positions. The first position
-        is the start token. An encoder takes a second text, such as a passage after a question.
+        is the start token. An encoder takes a second text, such as a passage after a question. `image` is the picture
+        or the pictures within the text (docs/images.md).
         """
         with Evaluating(self.network), torch.inference_mode():
-            return self.network(*self.inputs(text, target))[0]
+            return self.network(*self.inputs(text, target, image=image))[0]
 
     def predict(self, inputs: Sequence[predicting.Row]) -> list[JsonObject]:
         """Predicts each input with the task that the model was trained for: {"label": …, "probabilities": …}.
@@ -125,35 +126,45 @@ class Model(ModelBase):
         prompt: str = "",
         config: GenerationConfig | None = None,
         *,
+        image: Images = None,
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
     ) -> str:
-        """The prompt's continuation, up to the first of the stop strings. Settings and `draft` are as in `stream`."""
-        return "".join(self.stream(prompt, config, stop=stop, draft=draft, **settings))
+        """The prompt's continuation, up to the first of the stop strings. What else it takes is as in `stream`."""
+        return "".join(self.stream(prompt, config, image=image, stop=stop, draft=draft, **settings))
 
     def chat(
         self,
         messages: Sequence[Mapping[str, JsonValue]],
         config: GenerationConfig | None = None,
         *,
+        image: Images = None,
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
     ) -> Following[str]:
-        """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece."""
-        return continued(self, conversation(self, messages), changed(config or self.generation, settings), stop, draft)
+        """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece.
+
+        `image` is as in `stream`; a template that knows pictures puts each at its {"type": "image"} of the content.
+        """
+        return continued(
+            self, conversation(self, messages, image), changed(config or self.generation, settings), stop, draft
+        )
 
     def stream(
         self,
         prompt: str = "",
         config: GenerationConfig | None = None,
         *,
+        image: Images = None,
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
     ) -> Following[str]:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
+
+        `image` is the picture or the pictures within the prompt, each at its mark, such as <image>, or before the text.
 
         The `paths` of the result say how the steps were computed.
 
@@ -161,7 +172,9 @@ class Model(ModelBase):
         model of the same vocabulary or "lookup", makes it faster (docs/inference.md). Raises UserError at the call
         for a model that does not continue texts, and for a prompt or a draft that does not fit.
         """
-        return continued(self, beginning(self, prompt), changed(config or self.generation, settings), stop, draft)
+        return continued(
+            self, beginning(self, prompt, image), changed(config or self.generation, settings), stop, draft
+        )
 
     def embed(
         self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None
@@ -187,15 +200,20 @@ class Model(ModelBase):
         return summarize(self.config)
 
     def trace(
-        self, text: "Input | list[Input]", target: str | list[str] | None = None, *, edit: Edits = None
+        self,
+        text: "Input | list[Input]",
+        target: str | list[str] | None = None,
+        *,
+        image: Images = None,
+        edit: Edits = None,
     ) -> tuple[Trace, Tensor]:
         """A trace of every value of the forward pass of one input, and the logits. `edit` changes values.
 
         A list of inputs is one batch: axis b of every value and of the logits counts them, and shorter ones are padded
-        at their ends.
+        at their ends. `image` is the picture or the pictures within one text, which the values below `pictures` count.
         """
         several = isinstance(text, list)
-        inputs = self.reader.batch_of(text if several else [text], target, self.generation)
+        inputs = self.reader.batch_of(text if several else [text], target, self.generation, image)
         with Evaluating(self.network), torch.no_grad(), trace(self.network, edit) as seen:
             logits = self.network(*map(self.here, inputs))
         return seen, logits if several else logits[0]

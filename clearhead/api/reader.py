@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 Input: TypeAlias = "str | Picture"
 """A text, or for a network that reads images or sounds a file, an image or an array."""
+Images: TypeAlias = "Picture | list[Picture] | tuple[Picture, ...] | None"
+"""The picture or the pictures within a text; None for none."""
 Texts: TypeAlias = Iterable[str | tuple[str, str]] | None
 """Texts, or pairs of texts for a model that reads pairs; None for none."""
 
@@ -133,7 +135,38 @@ class Reader:
         """The special tokens around a text of the first stack."""
         return source_tokens(self.words) if len(self.config.stacks) == 2 else template_tokens(self.words)
 
-    def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
+    def with_images(
+        self, text: str, image: Images = None, *, encode: Callable[[str], list[int]] | None = None
+    ) -> Tokens:
+        """The ids of a text and the pictures within it, whose marks are repeated for each of their vectors.
+
+        Pictures stand before a text that has no mark. `encode` reads the text (default: `ids`). Raises UserError unless
+        there are as many marks as pictures.
+        """
+
+        def row() -> Tokens:
+            ids = self.known(encode(text)) if encode else self.ids([text])[0]
+            return _row(ids or [self.words.need("bos")])
+
+        images = list(image) if isinstance(image, (list, tuple)) else [] if image is None else [image]
+        if (seen := self.config.pictures) is None:
+            if images:
+                raise UserError("image: expected none, as this model reads text alone, got one; leave it out")
+            return row()
+        first, mark, last = (
+            "" if one is None else self.words.library.id_to_token(one) or ""
+            for one in (seen.first_id, seen.mark_id, seen.last_id)
+        )
+        text = text if not images or (first or mark) in text else f"{first or mark}\n" * len(images) + text
+        if (n := text.count(first or mark)) != len(images):
+            remedy = f"put one {first or mark} where each picture belongs, or none for pictures before the text"
+            raise UserError(f"image: expected {n} pictures, one for each {first or mark}, got {len(images)}; {remedy}")
+        text = text.replace(first or mark, f"{seen.around}{first}{mark * seen.n_marks}{last}{seen.around}")
+        return replace(row(), pictures=torch.from_numpy(self.pictures(images)) if images else None)
+
+    def inputs(
+        self, text: Input, other: str | None, generation: GenerationConfig, image: Images = None
+    ) -> list[Tokens]:
         """An input for each stack: a source and a target with its start token, one or two texts, or an image.
 
         The target of a sound begins with the tokens of the model's language and task, by default English.
@@ -152,6 +185,8 @@ class Reader:
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
+        if image is not None or (self.config.pictures is not None and other is None):
+            return [self.with_images(text, image)]
         if other is None:
             return [_row(self.until_padding(self.ids([text])[0], generation.pad_id))]
         if has_decoder:
@@ -174,18 +209,22 @@ class Reader:
         return [_row(self.known(ids, stack=self.config.decoder))]
 
     def batch_of(
-        self, texts: Sequence[Input], others: str | Sequence[str] | None, generation: GenerationConfig
-    ) -> list[Tokens]:
+        self, texts: Sequence[Input], others: str | Sequence[str] | None, generation: GenerationConfig,
+        image: Images = None,
+    ) -> list[Tokens]:  # fmt: skip
         """The batch for each stack of several inputs, as `inputs` makes them for one.
 
-        Raises UserError unless there is another text for each of the inputs, or for none.
+        Raises UserError unless there is another text for each of the inputs, or for none, and for pictures within
+        several texts.
         """
+        if image is not None and len(texts) > 1:
+            raise UserError(f"image: expected one text around it, got {len(texts)}; trace each alone")
         second = [None] * len(texts) if others is None else [others] if isinstance(others, str) else others
         if not texts or len(second) != len(texts):
             raise UserError(
                 f"trace: expected inputs, and a target for each or none, got {len(texts)} and {len(second)}"
             )
-        rows = [self.inputs(text, other, generation) for text, other in zip(texts, second, strict=True)]
+        rows = [self.inputs(text, other, generation, image) for text, other in zip(texts, second, strict=True)]
         fill = 0 if len(texts) == 1 or self.reads_images else self.fill(generation.pad_id)
         return [_together(stack, fill=fill) for stack in zip(*rows, strict=True)]
 
@@ -233,6 +272,8 @@ def _together(rows: Sequence[Tokens], *, fill: int) -> Tokens:
     if rows[0].ids.is_floating_point():
         return Tokens(torch.cat([row.ids for row in rows]))
     batch = Tokens.pad([row.ids[0].tolist() for row in rows], fill=fill)
+    pixels = [row.pictures for row in rows if row.pictures is not None]
+    batch = replace(batch, pictures=torch.cat(pixels) if pixels else None)
     if rows[0].types is None:
         return batch
     types = Tokens.pad([row.types[0].tolist() for row in rows if row.types is not None])

@@ -5,7 +5,7 @@ differ only in which of these are present and in the values of their fields. Hea
 in one file.
 """
 
-from clearhead.config import heads, inputs, mixers, positions, scaling
+from clearhead.config import heads, inputs, mixers, pictures, positions, scaling
 from clearhead.config.base import Config, Probability, Share
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import *
@@ -13,6 +13,7 @@ from clearhead.config.inputs import *
 from clearhead.config.mechanism import Mechanism, NormConfig
 from clearhead.config.mixers import *
 from clearhead.config.network import Init, ModelConfig, StackName
+from clearhead.config.pictures import *
 from clearhead.config.positions import *
 from clearhead.config.scaling import *
 from clearhead.config.stack import Latent, StackConfig
@@ -31,4 +32,4 @@ __all__ = [
     "StackConfig",
     "StackName",
 ]
-__all__ += heads.__all__ + inputs.__all__ + mixers.__all__ + positions.__all__ + scaling.__all__
+__all__ += heads.__all__ + inputs.__all__ + mixers.__all__ + pictures.__all__ + positions.__all__ + scaling.__all__

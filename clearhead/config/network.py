@@ -7,6 +7,7 @@ from pydantic import PositiveFloat, model_validator
 from clearhead.config.base import Config
 from clearhead.config.heads import Head, LanguageHead
 from clearhead.config.inputs import TokenInput
+from clearhead.config.pictures import PictureInput
 from clearhead.config.stack import StackConfig
 
 StackName = Literal["encoder", "decoder"]
@@ -29,6 +30,8 @@ class ModelConfig(Config):
     encoder: StackConfig | None = None
     decoder: StackConfig | None = None
     head: Head = LanguageHead()
+    pictures: PictureInput | None = None
+    """Pictures within the text of a decoder."""
     share_embeddings: bool = False
     """One token table for encoder and decoder."""
     init: Init = Init()
@@ -84,4 +87,14 @@ class ModelConfig(Config):
         width, needed = self.output.embed_width, self.output.d_model
         if isinstance(self.head, LanguageHead) and not self.head.transform and width != needed:
             raise ValueError(f"head.transform=False needs input.width={width} to be d_model={needed}; set transform")
+        return self
+
+    @model_validator(mode="after")
+    def _pictures(self) -> Self:
+        if self.pictures is not None:
+            text = None if self.decoder is None or self.encoder is not None else self.decoder.input
+            if not isinstance(text, TokenInput):
+                raise ValueError("pictures need a decoder without an encoder, whose text they stand in")
+            if self.pictures.mark_id >= text.vocab_size:
+                raise ValueError(f"pictures.mark_id={self.pictures.mark_id} must be below vocab_size={text.vocab_size}")
         return self

@@ -165,7 +165,7 @@ class Decoding:
             return network.decode(tokens, self.memory, self.cache)[:, -last:]
         # Only the last logits of a prompt are needed, and all of them would be large.
         assert network.decoder is not None
-        states, layout = network.decoder(tokens, self.memory, self.cache)
+        states, layout = network.decoder(network.see(tokens), self.memory, self.cache)
         return network.head(states[:, -last:], layout)
 
     def watched_logits(self, tokens: Tokens, last: int) -> Tensor:

@@ -173,7 +173,7 @@ class AttentionBias:
         dtype: torch.dtype = torch.float32,
         fused: bool = False,
     ) -> Self:
-        """The bias from queries to keys under causality, a local window, padding and document borders.
+        """The bias from queries to keys under causality, a local window, groups, padding and document borders.
 
         With `fused`, plain causality gets no mask of t x t numbers, because the kernel applies it by itself.
         """
@@ -193,10 +193,14 @@ class AttentionBias:
             distance = (queries.positions[:, :, None] - keys.positions[:, None, :]).abs()
             allowed = _both(allowed, distance < window)
             may_be_empty = may_be_empty or not causal
+        grouped = queries.groups is not None and keys.groups is not None
+        if allowed is not None and queries.groups is not None and keys.groups is not None:
+            together = (queries.groups[:, :, None] == keys.groups[:, None, :]) & (keys.groups > 0)[:, None, :]
+            allowed = allowed | together
         if queries.documents is not None and keys.documents is not None:
             allowed = _both(allowed, queries.documents[:, :, None] == keys.documents[:, None, :])
             may_be_empty = True
-        masked = (keys.valid is not None and not padding_is_future) or queries.documents is not None
+        masked = grouped or (keys.valid is not None and not padding_is_future) or queries.documents is not None
         plain_causal = causal and t == s and window is None and not masked
         rotation = positions.rotation(queries.positions) if positions else None
         bias = positions.score_bias(queries.positions, keys.positions) if positions else None
@@ -207,7 +211,9 @@ class AttentionBias:
             unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
             closed = ~allowed if unreachable is None else ~(allowed | unreachable)
             mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
-        return cls(mask, unreachable, plain_causal, causal and t == s, bias, rotation, relation, keys.valid)
+        return cls(
+            mask, unreachable, plain_causal, causal and t == s and not grouped, bias, rotation, relation, keys.valid
+        )
 
     def repeated(self, n: int) -> Self:
         """The same bias with each row of queries repeated n times."""

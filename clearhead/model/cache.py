@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.brief import brief
@@ -161,9 +162,11 @@ class GrowingCache(Cache):
         else:
             positions = torch.arange(self.length + t, device=device)[None]
         here = positions[:, self.length :]
-        queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows)
+        groups = tokens.groups
+        queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows, groups=groups)
+        groups = None if groups is None else F.pad(groups, (self.length, 0))
         self.length += t
-        return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
+        return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows, groups=groups)
 
     def cut(self, length: int) -> None:
         """Keeps the first positions, exactly as they were before the others were read."""

@@ -75,7 +75,7 @@ def parts(
 
     `explicit`: how attention is computed; default: as on a CPU. `selective`: with `selective_checkpointing`.
     """
-    lengths = {"encoder": source, "decoder": target}
+    lengths = _lengths(network, source, target)
     single, lowered = (
         _walk(network, lengths, explicit, lowers=lowers, selective=selective) for lowers in (False, True)
     )
@@ -94,9 +94,15 @@ def parts(
     return [replace(one, cost=cost(one)) for one in found]
 
 
+def _lengths(network: Transformer, source: int, target: int) -> dict[str, int]:
+    """Positions of each stack: of one picture for the tower, which a text may have once."""
+    seen = network.config.pictures
+    return {"encoder": source, "decoder": target, **({} if seen is None else {"pictures.tower": seen.reads.length})}
+
+
 def largest_kept(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> int:
     """Numbers of the largest tensor that a block keeps for its backward pass."""
-    saved = _walk(network, {"encoder": source, "decoder": target}, explicit, lowers=False).saved
+    saved = _walk(network, _lengths(network, source, target), explicit, lowers=False).saved
     return max(prod(one.shape) for one, owner in saved.items() if ".blocks." in owner)
 
 
@@ -131,9 +137,13 @@ FEED_FORWARD = {False: "feed-forward", True: "experts"}
 def _components(network: Transformer, lengths: dict[str, int]) -> Iterator[Component]:
     """The components without their costs."""
     length = 0
-    for name, stack in network.stacks().items():
+    for name, stack in network.every_stack().items():
         length = lengths[name]
         yield from _stack_components(name, stack, length, memory=lengths["encoder"])
+        if network.pictures is not None and stack is network.pictures.tower:
+            children = network.pictures.projector.named_children()
+            at = (f"pictures.projector.{child}" for child, _ in children)
+            yield from (Component("projector", path, path, length) for path in at)
     if _ends_in_states(network.config):
         yield Component("last states", [*network.stacks()][-1], STATES, length)
     for child, _ in network.head.named_children():
@@ -221,14 +231,14 @@ class _Walk:
 def _by_component(counts: Counter[str], found: list[Component], network: Transformer) -> Counter[Component]:
     """Counts of the modules of some blocks, as counts of components with all their instances."""
     at = {one.first if one.first in (MEMORY, STATES) else one.path: one for one in found}
-    total, times = Counter[Component](), {name: _represented(stack) for name, stack in network.stacks().items()}
+    total, times = Counter[Component](), {name: _represented(stack) for name, stack in network.every_stack().items()}
     for owner, n in counts.items():
         stack, _, rest = owner.partition(".blocks.")
         layer, _, part = rest.partition(".")
         is_norm = part.endswith("_norm") and "." not in part
         path = f"{stack}.blocks.*.{'*_norm' if is_norm else part}" if layer else owner
         if layer and part.partition(".")[0] == "ffn":
-            path = _feed_forward(stack, network.stacks()[stack], int(layer))
+            path = _feed_forward(stack, network.every_stack()[stack], int(layer))
         while path not in at and "." in path:
             path = path.rpartition(".")[0]
         if path in at or (path := next((one for one in at if one.startswith(f"{owner}.")), "")):
@@ -250,8 +260,8 @@ def _walk(
 ) -> _Walk:
     """Counts op by op. With `lowers`, matrix products read and make bfloat16, as under autocast."""
     by_step = {name: n <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, n in lengths.items()}
-    steps, again = Steps(training=True, explicit=by_step, selective=selective), set[Sizes]()
-    network.steps(steps, layers={layer for stack in network.stacks().values() for layer in _represented(stack)})
+    steps, again = Steps(training=True, explicit=by_step, pictures=True, selective=selective), set[Sizes]()
+    network.steps(steps, layers={layer for stack in network.every_stack().values() for layer in _represented(stack)})
     walk, copies = _Walk(_inputs(network, lengths)), dict[tuple[str, str], Sizes]()
     shapes = {name: tuple(weight.shape) for name, weight in op_weights(network).items()}
     for owner, op in zip(steps.owners, steps.ops, strict=True):
@@ -280,7 +290,7 @@ def _walk(
 def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Sizes]:
     """The sizes of the whole numbers, pixels and frames that the stacks read."""
     values: dict[str, Sizes] = {}
-    for name, stack in network.stacks().items():
+    for name, stack in network.every_stack().items():
         numbers = Sizes((lengths[name],), width=0)
         values |= {f"{name}.{what}": numbers for what in ("ids", "types", "positions")}
         reads = stack.config.input

@@ -105,6 +105,9 @@ class TokenEmbedding(Embedding):
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         x = look_up(self.tokens, layout.pack(tokens.ids), "ids")
         x = x if self.factor == 1.0 else x * self.factor
+        if tokens.vectors is not None and tokens.places is not None:
+            rows = layout.pack(tokens.places)[..., None]
+            x = torch.where(rows >= 0, tokens.vectors.to(x.dtype)[rows[..., 0].clamp(min=0)], x)
         if self.mask_id is not None:
             x = x * layout.pack(kept(tokens, self.mask_id)).to(x.dtype)
         x = x if self.widen is None else self.widen(x)

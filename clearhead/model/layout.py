@@ -38,6 +38,14 @@ class Tokens:
     """b t: document numbers if several share a row. Attention stays inside a document."""
     types: Tensor | None = None
     """b t: segment types; None for all 0."""
+    pictures: Tensor | None = None
+    """n c y x: the pictures within the texts, of all rows in the order of their marks; None for none."""
+    vectors: Tensor | None = None
+    """m d: the vectors of these pictures, once the network has read them."""
+    places: Tensor | None = None
+    """b t: the row of `vectors` that each cell reads in place of its token's vector; -1 for none."""
+    groups: Tensor | None = None
+    """b t: tokens with the same number above 0 see each other, the later ones too; None for all 0."""
 
     @classmethod
     def pad(
@@ -99,6 +107,7 @@ class Layout:
     valid: Tensor | None = None
     rows: Tensor | None = None
     documents: Tensor | None = None
+    groups: Tensor | None = None
     read: Tensor | None = None
     """n, bool: which of the batch's n valid cells this layout has, in their order; None for all."""
 
@@ -112,7 +121,8 @@ class Layout:
             positions = (tokens.valid.long().cumsum(1) - 1).clamp(min=0)
         else:
             positions = torch.arange(t, device=tokens.ids.device)[None]
-        return cls((b, t), positions, valid=tokens.valid, rows=tokens.rows, documents=tokens.documents)
+        own = {"rows": tokens.rows, "documents": tokens.documents, "groups": tokens.groups}
+        return cls((b, t), positions, valid=tokens.valid, **own)
 
     def real(self, grid: Tensor) -> Tensor:
         """b t ... -> n ...: the valid cells of a value on the grid, in order."""

@@ -179,6 +179,8 @@ class Steps:
     explicit: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """True to list attention step by step (the default), False for one op of a fused kernel; by the stack of
     the keys' states."""
+    pictures: bool = False
+    """True to list the ops of a picture within the text too."""
     selective: bool = False
     """True if training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
     ops: list[Op] = field(default_factory=list)

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig
+from clearhead.config import Init, LanguageHead, ModelConfig, PictureInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
 from clearhead.model.attention import Attention
@@ -28,6 +29,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
+from clearhead.model.projector import Projector
 from clearhead.trace import HasAttached, tell_padding, tracing
 
 
@@ -225,6 +227,37 @@ class Stack(Part):
             )
 
 
+class Pictures(Part):
+    """projector(tower(pixels)): the vectors that stand for pictures in a text   (Liu et al. 2023, 4.1)"""
+
+    def __init__(self, config: PictureInput, d_model: int) -> None:
+        super().__init__()
+        self.config = config
+        self.tower = Stack(config.tower, causal=False, cross=False)
+        self.projector = Projector(config, d_model)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """The tokens with the vectors of their pictures. Raises UserError unless there is a mark for each vector."""
+        assert tokens.pictures is not None
+        marks, each = tokens.ids == self.config.mark_id, self.config.n_marks
+        if int(marks.sum()) != each * len(tokens.pictures):
+            expected = f"{each} x {len(tokens.pictures)} marks, tokens {self.config.mark_id}, for as many pictures"
+            raise UserError(f"pictures: expected {expected}, got {int(marks.sum())}; repeat the mark of each picture")
+        states, _ = self.tower(Tokens(tokens.pictures))
+        vectors = self.projector(states).flatten(0, 1)
+        places = torch.where(marks, (marks.flatten().cumsum(0) - 1).view_as(marks), -1)
+        groups = tokens.groups
+        if groups is None and self.config.sees == "picture":
+            groups = torch.where(marks, places // each + 1, 0)
+        elif groups is None and self.config.sees == "prompt":
+            groups = torch.ones_like(places) if tokens.valid is None else tokens.valid.long()
+        return replace(tokens, pictures=None, vectors=vectors, places=places, groups=groups)
+
+    def steps(self, to: Steps, path: str) -> str:
+        """Lists the ops for one picture; returns the address of its vectors."""
+        return self.projector.steps(to, f"{path}.projector", self.tower.steps(to, f"{path}.tower"))
+
+
 class Transformer(Part, HasAttached):
     """An encoder, a decoder or both, and a head   (Vaswani et al. 2017, figure 1)
 
@@ -237,6 +270,8 @@ class Transformer(Part, HasAttached):
         self.config = config
         self.encoder = Stack(config.encoder, causal=False, cross=False) if config.encoder else None
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
+        pictures, text = config.pictures, config.decoder
+        self.pictures = Pictures(pictures, text.d_model) if pictures and text else None
         self.head = heads.build_head(config)
         self.tie()
         initialize(self, config.init)
@@ -254,6 +289,10 @@ class Transformer(Part, HasAttached):
     def stacks(self) -> dict[str, Stack]:
         """The stacks of the network by name, in the order in which they run."""
         return {name: stack for name, stack in (("encoder", self.encoder), ("decoder", self.decoder)) if stack}
+
+    def every_stack(self) -> dict[str, Stack]:
+        """The stacks by their paths, that of pictures within the text first."""
+        return {**({"pictures.tower": self.pictures.tower} if self.pictures else {}), **self.stacks()}
 
     @property
     def last_stack(self) -> Stack:
@@ -283,6 +322,8 @@ class Transformer(Part, HasAttached):
 
     def steps(self, to: Steps, layers: Collection[int] | None = None) -> None:
         """Lists the ops of `forward`, from ids or pixels to logits, of these layers or all."""
+        if self.pictures is not None and to.pictures:
+            self.pictures.steps(to, "pictures")
         states = None
         for name, stack in self.stacks().items():
             states = stack.steps(to, name, states, layers)
@@ -304,7 +345,15 @@ class Transformer(Part, HasAttached):
         if self.decoder is None:
             assert memory is not None
             return memory
-        return self.decoder(tokens[-1], memory, reads=reads)
+        return self.decoder(self.see(tokens[-1]), memory, reads=reads)
+
+    def see(self, tokens: Tokens) -> Tokens:
+        """The tokens with the vectors of their pictures in place of the pixels; the tokens themselves without any."""
+        if tokens.pictures is None:
+            return tokens
+        if self.pictures is None:
+            raise UserError("pictures: expected none, as this network reads text alone, got some; leave them out")
+        return self.pictures(tokens)
 
     def encode(self, source: Tokens) -> Memory:
         """The encoder's states, which a decoder attends to."""
@@ -314,7 +363,7 @@ class Transformer(Part, HasAttached):
     def decode(self, target: Tokens, memory: Memory | None, cache: Cache) -> Tensor:
         """Logits of new target tokens, b t v, after those in the cache, and adds them to the cache."""
         assert self.decoder is not None
-        return self.head(*self.decoder(target, memory, cache))
+        return self.head(*self.decoder(self.see(target), memory, cache))
 
     @property
     def keeps_states(self) -> bool:

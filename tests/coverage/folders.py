@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.checkpoints.families import families
-from tests.parity.cases import CASES, DERIVED, TEXT_PARTS
+from tests.parity.cases import CASES, DERIVED, PICTURED, TEXT_PARTS
 from tests.parity.harness import Case
 
 MODEL = re.compile(r"(Model|For\w+|LMHeadModel|MTModel)$")
@@ -118,7 +118,7 @@ def _modules(folder: str) -> Iterator[Any]:
 def cases() -> dict[str, dict[str, Case]]:
     """The tiny configs that the parity tests have, by model type and class."""
     found: dict[str, dict[str, Case]] = {}
-    for case in reversed([*CASES, *DERIVED, *TEXT_PARTS]):
+    for case in reversed([*CASES, *DERIVED, *PICTURED, *TEXT_PARTS]):
         if case.variant in ("base", "plain") or case.architecture not in found.get(case.family, {}):
             found.setdefault(case.family, {})[case.architecture] = case
     return found

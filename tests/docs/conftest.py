@@ -12,6 +12,7 @@ from clearhead.text.tokenizers import Tokenizer
 from tests.api.test_spelling import labelled
 from tests.docs.running import TABLES
 from tests.small_models import TEXTS, model_of, towers
+from tests.small_pictures import llava
 from tests.test_pipelines_page import MAKERS as PIPELINES
 
 SETS = [
@@ -21,14 +22,15 @@ SETS = [
 """The words of the sets of prompts."""
 MAKERS = {**PIPELINES, "spans": lambda: model_of("demo", extended_for(Spans(), Tokenizer.train(TEXTS, Words())))}
 MAKERS["story"] = lambda: model_of("nano", Tokenizer.train([*TEXTS, *SETS], Words()))
+WRITERS = {"moments": labelled, "llava": llava}
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     for kind in {kind for kind in TABLES["checkpoints"].values() if isinstance(kind, str)}:
-        if kind == "moments":
-            labelled(folder / kind)
+        if kind in WRITERS:
+            WRITERS[kind](folder / kind)
         else:
             (towers if kind == "towers" else MAKERS[kind])().save(folder / kind)
     return folder

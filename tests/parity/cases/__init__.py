@@ -60,7 +60,9 @@ MAIN = (
     "mt5",
 )  # fmt: skip
 """Families that are compared class by class."""
-TEXT_PARTS: list[Case] = of("gemma3", "llava", "llava_next", "llava_onevision")
+PICTURED: list[Case] = of("llava")
+"""Models of pictures within texts."""
+TEXT_PARTS: list[Case] = of("gemma3", "llava_next", "llava_onevision")
 """Models of pictures and texts, of which the text model is compared."""
 CASES: list[Case] = of(*MAIN)
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
@@ -71,7 +73,11 @@ ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTAT
 
 MIXTURES: list[Case] = [case for _, cases in _read("mixtures") for case in cases]
 DERIVED: list[Case] = [
-    case for family, cases in FAMILIES.items() if family not in MAIN for case in cases if case not in TEXT_PARTS
+    case
+    for family, cases in FAMILIES.items()
+    if family not in MAIN
+    for case in cases
+    if case not in (*TEXT_PARTS, *PICTURED)
 ]
 """Families that share fields and rules with others."""
 DERIVED_REPRESENTATIVES: list[Any] = [

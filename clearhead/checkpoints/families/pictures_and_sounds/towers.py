@@ -1,19 +1,17 @@
-"""Models of texts and pictures: CLIP and SigLIP, and the text models inside models that read pictures."""
+"""Models of texts and of pictures that are compared: CLIP and SigLIP."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
-from clearhead.checkpoints.families.decoders.two_kinds import GEMMA3
-from clearhead.checkpoints.families.family import COMMON, Family, HeadMap, prefixed
+from clearhead.checkpoints.families.family import COMMON, Family, HeadMap
 from clearhead.checkpoints.families.pictures_and_sounds.vit import patch_rules, picture_fields
 from clearhead.checkpoints.families.shared import head_width, sizes
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import ANOTHER, FieldMap, FieldRule, Only, computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, modules, rename, renames, reshape, split
+from clearhead.checkpoints.weights.mapping import Rule, ignore, modules, rename, renames, reshape, split
 from clearhead.config import ModelConfig
 from clearhead.errors import refuse
 
@@ -262,71 +260,3 @@ TOWERS = (CLIP, SIGLIP)
 def towers_of(document: Mapping[str, Any]) -> Towers | None:
     """The model of two towers that a config names; None if it names none."""
     return next((one for one in TOWERS if one.model_type == document.get("model_type")), None)
-
-
-# --- text models inside models of pictures -------------------------------------------------------------------------
-
-PICTURES = "what reads pictures"
-LETTERS = "abcdefghijkl"
-"""Fields for the parts of the longest name of a tensor that is left out."""
-SHARED = ("is_causal",)
-"""Fields of the whole that count for the text model."""
-TOP, OLDER = "model.language_model.", "language_model.model."
-"""Prefixes of the text model, today's and the older one."""
-
-
-def _beside(*names: str) -> Rule:
-    """The tensors of these modules, under today's names and the older ones."""
-    deep = ["".join(f".{{{letter}}}" for letter in LETTERS[:n]) for n in range(len(LETTERS))]
-    tensors = (f"{top}{name}{rest}" for top in ("", "model.") for name in names for rest in deep)
-    return leave_out(*tensors, because=PICTURES)
-
-
-def text_part(
-    family: Family,
-    model_type: str,
-    architecture: str,
-    beside: Sequence[str],
-    *,
-    tied: bool = False,
-    either: bool = False,
-) -> Family:
-    """The family of a text model as the part of a model of this class, which has the modules `beside` it.
-
-    `tied` is the default for whether the class ties its output; with `either`, the text model's own word counts too.
-    """
-    head = family.heads[0]
-
-    def flattened(document: dict[str, Any]) -> dict[str, Any]:
-        text = document.get("text_config")
-        if not isinstance(text, Mapping):
-            raise refuse("text_config", "a table", short(text), ANOTHER)
-        ties = document.get("tie_word_embeddings", tied) or (either and text.get("tie_word_embeddings", False))
-        whole = {name: document[name] for name in SHARED if document.get(name) is not None}
-        return family.modernize({**text, **whole, "architectures": [architecture], "tie_word_embeddings": ties})
-
-    def rules(config: ModelConfig) -> Sequence[Rule]:
-        own = family.rules(config)
-        output = head.rules(config)
-        places = [prefixed(rule, top) for rule in own for top in (TOP, OLDER)]
-        return (_beside(*beside), *places, *(prefixed(rule, "language_model.") for rule in output))
-
-    return replace(
-        family,
-        model_type=model_type,
-        rules=rules,
-        heads=(replace(head, architecture=architecture, prefix=""),),
-        modernize=flattened,
-        only_if={"text_config.model_type": family.model_type},
-        read_only=True,
-        without=PICTURES,
-    )
-
-
-TOWER = ("vision_tower", "multi_modal_projector")
-LINES = (*TOWER, "image_newline")
-IN_LLAVA = (LLAMA, MISTRAL, QWEN2)
-GEMMA_3 = text_part(GEMMA3, "gemma3", "Gemma3ForConditionalGeneration", TOWER, tied=True)
-LLAVA = tuple(text_part(one, "llava", "LlavaForConditionalGeneration", TOWER, either=True) for one in IN_LLAVA)
-LLAVA_NEXT = tuple(text_part(one, "llava_next", "LlavaNextForConditionalGeneration", LINES) for one in IN_LLAVA)
-LLAVA_ONEVISION = text_part(QWEN2, "llava_onevision", "LlavaOnevisionForConditionalGeneration", LINES, either=True)

@@ -1,0 +1,75 @@
+"""Pictures within a text, as data: a vision tower, and what makes vectors of the text model of its states."""
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from clearhead.config.base import Config
+from clearhead.config.inputs import PatchInput
+from clearhead.config.mechanism import Activation
+from clearhead.config.stack import StackConfig
+
+__all__ = ["PictureInput", "Projector"]
+
+
+class Projector(Config):
+    """W join(Norm(pool(states))), or with an activation W2 act(W1 …): one vector of the text model for some patches."""
+
+    pool: PositiveInt = 1
+    """Side of the squares of patches that become one: their mean (Gemma Team 2025, 2)."""
+    join: PositiveInt = 1
+    """Side of the squares of patches whose states are joined to one (Laurençon et al. 2024, pixel shuffle)."""
+    norm_eps: PositiveFloat | None = None
+    """Epsilon of a norm before the first dense layer, x / rms(x) * (1 + weight); None for no norm."""
+    activation: Activation | None = None
+    """Between two dense layers (Liu et al. 2023, LLaVA-1.5, 3.2); None for one dense layer."""
+    bias: bool = True
+
+
+class PictureInput(Config):
+    """Pictures that a tower reads, and whose vectors take the places of marks in a text (Liu et al. 2023, 4.1)."""
+
+    tower: StackConfig
+    projector: Projector = Projector()
+    mark_id: int = Field(ge=0, le=2**32)
+    """The token that a vector of a picture replaces."""
+    keeps_first: bool = False
+    """Keep the states before those of the patches, such as the class token's."""
+    sees: Literal["past", "picture", "prompt"] = "past"
+    """What a mark may attend to: what came before; also the rest of its picture; or as every token of a prompt with
+    pictures the whole prompt (Beyer et al. 2024, PaliGemma, 3.2)."""
+    first_id: int | None = None
+    """A token before the marks of each picture, for which alone a prompt has it; None if a prompt has one mark."""
+    last_id: int | None = None
+    """A token after the marks of each picture."""
+    around: str = ""
+    """A text before and after each picture with its tokens."""
+
+    @property
+    def reads(self) -> PatchInput:
+        """The input of the tower."""
+        assert isinstance(self.tower.input, PatchInput)
+        return self.tower.input
+
+    @property
+    def side(self) -> int:
+        """Vectors in a row of a picture, and in a column."""
+        return self.reads.side // (self.projector.pool * self.projector.join)
+
+    @property
+    def n_marks(self) -> int:
+        """The marks of one picture."""
+        return self.side**2 + (self.reads.n_first if self.keeps_first else 0)
+
+    @model_validator(mode="after")
+    def _patches(self) -> Self:
+        if not isinstance(self.tower.input, PatchInput):
+            raise ValueError(f"pictures.tower.input must be patches, got {self.tower.input.kind}")
+        square = self.projector.pool * self.projector.join
+        if self.reads.side % square:
+            raise ValueError(f"squares of {square} patches must divide the {self.reads.side} of a row")
+        if square > 1 and self.keeps_first and self.reads.n_first:
+            raise ValueError("pictures.keeps_first=True needs a projector of single patches")
+        if self.tower.mixer is not None:
+            raise ValueError("pictures.tower.mixer: its state reads only the past; leave it out")
+        return self

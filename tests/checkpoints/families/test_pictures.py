@@ -1,0 +1,130 @@
+"""Models of pictures within texts: logits, greedy text and pixels are the reference's, and wrong inputs are refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from clearhead.analysis.comparison import CLOSE
+from clearhead.api import Model, load
+from clearhead.errors import UserError
+from clearhead.generation import Finished, generate
+from clearhead.model import Tokens
+from tests.parity.cases import PICTURED, mostly_slow
+from tests.parity.harness import Case, both, gaps
+from tests.small_pictures import llava
+
+
+def batch(ours: Model, *, seed: int = 3) -> Tokens:
+    """Two texts, padded on the left: one with two pictures, one with one."""
+    generator, seen = torch.Generator().manual_seed(seed), ours.config.pictures
+    assert seen is not None
+    marks = [seen.mark_id] * seen.n_marks
+    rows = [[1, 5, *marks, 7, *marks, 8, 9], [6, *marks, 11]]
+    pixels = torch.randn(3, *seen.reads.shape, generator=generator)
+    tokens = Tokens.pad(rows, left=True)
+    return Tokens(tokens.ids, tokens.valid, pictures=pixels)
+
+
+def reference(theirs: Any, tokens: Tokens) -> torch.Tensor:
+    mask = torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
+    with torch.no_grad():
+        return theirs(input_ids=tokens.ids, attention_mask=mask, pixel_values=tokens.pictures).logits
+
+
+@pytest.mark.parametrize("case", mostly_slow(PICTURED), ids=str)
+def test_logits_and_greedy_text_are_the_reference_s(case: Case, tmp_path: Path):
+    theirs, ours = both(case, tmp_path)
+    for way, gap in gaps(case, theirs, ours):
+        assert gap.relative <= CLOSE, (way, gap)
+    tokens = batch(ours)
+    expected = reference(theirs, tokens)
+    with torch.no_grad():
+        found = ours.network(tokens)
+    real = tokens.valid
+    assert (found - expected)[real].abs().max() <= CLOSE * max(1, expected.abs().max())
+    assert tokens.pictures is not None
+    one = Tokens(tokens.ids[:1], pictures=tokens.pictures[:2])
+    arguments = {"input_ids": one.ids, "pixel_values": one.pictures, "attention_mask": torch.ones_like(one.ids)}
+    written = theirs.generate(**arguments, max_new_tokens=9, do_sample=False, eos_token_id=None)[0, one.grid[1] :]
+    assert greedy(ours, one, 9) == written.tolist()
+
+
+def greedy(ours: Model, prompt: Tokens, n: int) -> list[int]:
+    *_, last = generate(ours.network, prompt, max_new_tokens=n)
+    assert isinstance(last, Finished)
+    return list(last.hypotheses[0][0].tokens)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Model, Path]:
+    """The reference, its processor, ours with tokenizer and image processor, and a folder with a picture a.png."""
+    folder = tmp_path_factory.mktemp("llava")
+    theirs, processor = llava(folder)
+    Image.effect_mandelbrot((31, 20), (-2, -1, 1, 1), 50).convert("RGB").save(folder / "a.png")
+    return theirs, processor, load(folder), folder
+
+
+@pytest.mark.parametrize("text", ["what is <image> ? a", "<image> is this a <image> ?"])
+def test_a_prompt_with_pictures_is_read_as_the_reference_reads_it(opened, text: str):
+    theirs, processor, ours, folder = opened
+    n = text.count("<image>")
+    told = processor(images=[Image.open(folder / "a.png")] * n, text=text, return_tensors="pt")
+    (tokens,) = ours.inputs(text, image=[folder / "a.png"] * n)
+    assert torch.equal(tokens.ids, told["input_ids"])
+    assert tokens.pictures is not None
+    assert torch.equal(tokens.pictures, told["pixel_values"])
+    with torch.no_grad():
+        expected = theirs(**told).logits[0]
+    assert (ours.logits(text, image=[folder / "a.png"] * n) - expected).abs().max() <= CLOSE * expected.abs().max()
+
+
+def test_generate_stream_and_chat_read_a_picture(opened):
+    _, _, ours, folder = opened
+    a = Image.open(folder / "a.png")
+    plain = ours.generate("what is this <image> ?", image=a, max_new_tokens=6)
+    assert plain == "".join(ours.stream("what is this <image> ?", image=[a], max_new_tokens=6))
+    content = [{"type": "text", "text": "<s> what is this"}, {"type": "image"}, {"type": "text", "text": "?"}]
+    assert plain == "".join(ours.chat([{"role": "user", "content": content}], image=a, max_new_tokens=6))
+    before = ours.generate("<image>\nwhat is this ?", image=a, max_new_tokens=6)
+    assert before == ours.generate("what is this ?", image=a, max_new_tokens=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "message"),
+    [
+        ("what <image> ?", 0, "image: expected 1 pictures, one for each <image>, got 0; put one <image>"),
+        ("<image> <image>", 1, "image: expected 2 pictures, one for each <image>, got 1"),
+        ("a <image>", 3, "image: expected 1 pictures, one for each <image>, got 3"),
+    ],
+)
+def test_marks_and_pictures_are_as_many(opened, text: str, n: int, message: str):
+    _, _, ours, folder = opened
+    with pytest.raises(UserError, match=message):
+        ours.generate(text, image=[folder / "a.png"] * n or None)
+
+
+def test_it_is_one_network_in_traces_edits_training_and_files(opened, tmp_path: Path):
+    _, _, ours, folder = opened
+    a, text = folder / "a.png", "what is <image> ?"
+    seen, logits = ours.trace(text, image=a)
+    assert (logits - ours.logits(text, image=a)).abs().max() < 1e-5
+    assert seen["pictures.tower.blocks.0.attn.weights"].shape == (1, 3, 10, 10)
+    vectors = seen["pictures.projector.out"]
+    assert torch.equal(seen["decoder.embed.tokens"][0, 3:12], vectors[0])
+    _, changed = ours.trace(text, image=a, edit={"pictures.projector.out[t=4]": 0.0})
+    assert (changed[:7] - logits[:7]).abs().max() == 0 < (changed[7:] - logits[7:]).abs().max()
+    tokens = batch(ours)
+    ours.network(tokens).sum().backward()
+    assert all(one.grad is not None and one.grad.any() for one in ours.network.pictures.parameters() if one.ndim > 1)
+    ours.network.zero_grad()
+    ours.save(tmp_path / "own")
+    assert torch.equal(load(tmp_path / "own").logits(text, image=a), ours.logits(text, image=a))
+    assert tokens.valid is not None
+    packed = Tokens.pad([tokens.ids[0].tolist(), tokens.ids[1][tokens.valid[1]].tolist()], packed=True)
+    with torch.no_grad():
+        found = ours.network(replace(packed, pictures=tokens.pictures))
+        assert (found - tokens.real(ours.network(tokens))).abs().max() < 1e-5
