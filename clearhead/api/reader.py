@@ -144,7 +144,7 @@ class Reader:
         there are as many marks as pictures.
         """
 
-        def row() -> Tokens:
+        def row(text: str) -> Tokens:
             ids = self.known(encode(text)) if encode else self.ids([text])[0]
             return _row(ids or [self.words.need("bos")])
 
@@ -152,17 +152,23 @@ class Reader:
         if (seen := self.config.pictures) is None:
             if images:
                 raise UserError("image: expected none, as this model reads text alone, got one; leave it out")
-            return row()
-        first, mark, last = (
-            "" if one is None else self.words.library.id_to_token(one) or ""
-            for one in (seen.first_id, seen.mark_id, seen.last_id)
-        )
-        text = text if not images or (first or mark) in text else f"{first or mark}\n" * len(images) + text
-        if (n := text.count(first or mark)) != len(images):
-            remedy = f"put one {first or mark} where each picture belongs, or none for pictures before the text"
-            raise UserError(f"image: expected {n} pictures, one for each {first or mark}, got {len(images)}; {remedy}")
-        text = text.replace(first or mark, f"{seen.around}{first}{mark * seen.n_marks}{last}{seen.around}")
-        return replace(row(), pictures=torch.from_numpy(self.pictures(images)) if images else None)
+            return row(text)
+        ids, begins = (seen.first_id, seen.mark_id, seen.last_id), seen.sees == "prompt"
+        first, mark, last = (self.words.library.id_to_token(one) or "" if one is not None else "" for one in ids)
+        name = first or mark
+        text = text if not images or name in text else ("" if begins else "\n").join([name] * len(images) + [text])
+        if (n := text.count(name)) != len(images):
+            remedy = f"put one {name} where each picture belongs, or none for pictures before the text"
+            raise UserError(f"image: expected {n} pictures, one for each {name}, got {len(images)}; {remedy}")
+        if not images:
+            return row(text)
+        pixels, grids = self.pictures.framed(images)
+        before, *parts = text.split(name)
+        if begins:
+            begin = self.words.library.id_to_token(self.words.need("bos"))
+            encode, parts[-1] = self.words.encode, f"{begin}{parts[-1]}\n"
+        read = (seen.spelled(first, mark, last, grid) + part for grid, part in zip(grids, parts, strict=True))
+        return replace(row("".join([before, *read])), pictures=torch.from_numpy(pixels))
 
     def inputs(
         self, text: Input, other: str | None, generation: GenerationConfig, image: Images = None

@@ -44,6 +44,9 @@ class PictureInput(Config):
     """A token after the marks of each picture."""
     around: str = ""
     """A text before and after each picture with its tokens."""
+    tiles: bool = False
+    """Large pictures are cut into tiles, which are read like pictures and named by row and column in the text, before
+    the whole one (Laurençon et al. 2024, Idefics 3)."""
 
     @property
     def reads(self) -> PatchInput:
@@ -60,6 +63,15 @@ class PictureInput(Config):
     def n_marks(self) -> int:
         """The marks of one picture."""
         return self.side**2 + (self.reads.n_first if self.keeps_first else 0)
+
+    def spelled(self, first: str, mark: str, last: str, grid: tuple[int, int] = (0, 0)) -> str:
+        """The text that stands for a picture of so many rows and columns of tiles; the others are its tokens."""
+        marks = mark * self.n_marks
+        if not self.tiles:
+            return f"{self.around}{first}{marks}{last}{self.around}"
+        edge, (rows, columns) = "<fake_token_around_image>", grid
+        lines = ("".join(f"{edge}<row_{r}_col_{c}>{marks}" for c in range(1, columns + 1)) for r in range(1, rows + 1))
+        return "".join(f"{line}\n" for line in lines) + "\n" * (rows > 0) + f"{edge}<global-img>{marks}{edge}"
 
     @model_validator(mode="after")
     def _patches(self) -> Self:

@@ -169,11 +169,21 @@ _CLIP: Final[Mapping[str, JsonValue]] = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
 }
+_TILED: Final[Mapping[str, JsonValue]] = {
+    "resample": 1,
+    "do_convert_rgb": True,
+    "size": {"longest_edge": 1456},
+    "max_image_size": {"longest_edge": 364},
+    "do_image_splitting": True,
+}
 _DEFAULTS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "Siglip": {"default_to_square": False, "resample": 3, "do_convert_rgb": True},
     "DeiT": {"size": 256, "crop_size": 224, "do_center_crop": True, "resample": 3},
+    "Idefics3": _TILED,
+    "SmolVLM": _TILED,
+    "Gemma3": {"do_convert_rgb": True},
     "DINOv3": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
 }
 """The fields that a file may leave out, by the beginning of the class that it names, where that is not ViT's."""
@@ -196,6 +206,29 @@ class ShortestEdge(Config):
         return PixelSize(height=long, width=short) if width <= height else PixelSize(height=short, width=long)
 
 
+class LongestEdge(Config):
+    """The length of the longer edge. The other edge keeps the proportions, and is even."""
+
+    longest_edge: Annotated[int, Field(gt=0, le=4096)]
+
+    def of(self, height: int, width: int) -> PixelSize:
+        long, ratio = self.longest_edge, width / height
+        short = int(long / ratio) if width >= height else int(long * ratio)
+        short = max(short + short % 2, 1)
+        return PixelSize(height=short, width=long) if width >= height else PixelSize(height=long, width=short)
+
+    def multiples(self, height: int, width: int) -> PixelSize:
+        """The next larger multiples of this length, the longer edge first."""
+        side, ratio = self.longest_edge, width / height
+        if width >= height:
+            width = ceil(width / side) * side
+            height = ceil(int(width / ratio) / side) * side
+        else:
+            height = ceil(height / side) * side
+            width = ceil(int(height * ratio) / side) * side
+        return PixelSize(height=max(height, side), width=max(width, side))
+
+
 Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
 """One number for all channels, or one per channel."""
 
@@ -205,16 +238,18 @@ class ImageConfig(Preprocessor):
 
     ignored = frozenset(
         "image_processor_type feature_extractor_type processor_class transformers_version _valid_processor_keys"
-        " _valid_kwargs_names model_input_names image_seq_length device disable_grouping return_tensors".split()
+        " _valid_kwargs_names model_input_names image_seq_length device disable_grouping return_tensors"
+        " return_row_col_info video_sampling".split()
     )
     only: ClassVar[Mapping[str, JsonValue]] = {
         "data_format": "channels_first",
         "do_flip_channel_order": False,
         "do_pad": False,
+        "do_pan_and_scan": False,
         "do_reduce_labels": False,
     }
     expected: ClassVar[Mapping[str, str]] = {
-        "size": "height and width, one number for both, or shortest_edge",
+        "size": "height and width, one number for both, shortest_edge or longest_edge",
         "crop_size": "height and width, or one number for both",
         "resample": "one of Pillow's codes 0 to 5",
         "image_mean": "a number, or one a channel",
@@ -222,12 +257,16 @@ class ImageConfig(Preprocessor):
     }
 
     do_resize: bool = True
-    size: PixelSize | ShortestEdge = PixelSize(height=224, width=224)
+    size: PixelSize | ShortestEdge | LongestEdge = PixelSize(height=224, width=224)
     resample: Literal[0, 1, 2, 3, 4, 5] = 2
     """Pillow's codes: nearest, Lanczos, bilinear, bicubic, box, Hamming."""
     do_center_crop: bool = False
     crop_size: PixelSize | None = None
     """Smaller images are padded with black (zeros before rescaling)."""
+    max_image_size: LongestEdge | None = None
+    """The side of the tiles that a picture is cut into, each of which becomes one picture."""
+    do_image_splitting: bool | None = None
+    """False: only the whole picture becomes one of that size."""
     do_rescale: bool = True
     rescale_factor: PositiveFloat = 1 / 255
     do_normalize: bool = True
@@ -246,6 +285,8 @@ class ImageConfig(Preprocessor):
         """The output size of every picture, or None if it depends on the picture."""
         if self.do_center_crop:
             return self.crop_size
+        if (side := self.max_image_size) is not None:
+            return PixelSize(height=side.longest_edge, width=side.longest_edge)
         return self.size if self.do_resize and isinstance(self.size, PixelSize) else None
 
     @field_validator("size", "crop_size", mode="before")
@@ -281,6 +322,8 @@ class ImageConfig(Preprocessor):
         values = {**own, **{name: value for name, value in document.items() if value is not None}}
         if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
             values["size"] = {"shortest_edge": size}
+        if "max_image_size" in values:  # All tiles have one size, so that padding changes nothing.
+            values.pop("do_pad", None)
         return cls.read(values, where=where)
 
     def to_document(self) -> dict[str, JsonValue]:
@@ -289,6 +332,7 @@ class ImageConfig(Preprocessor):
         It names a class of the reference library that does what these fields say in older versions too.
         """
         kind = "CLIP" if self.do_center_crop or isinstance(self.size, ShortestEdge) else "Siglip"
+        kind = kind if self.max_image_size is None else "Idefics3"
         return {"image_processor_type": f"{kind}ImageProcessor", **self.model_dump(mode="json", exclude_none=True)}
 
 
@@ -313,6 +357,39 @@ class ImageProcessor:
 
     def __call__(self, images: Sequence["Picture"]) -> NDArray[np.float32]:
         return self.values(self.sized(images))
+
+    def framed(self, images: Sequence["Picture"]) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
+        """n c y x: the tiles of each picture row by row, and the whole; and the rows and columns of its tiles.
+
+        A picture that is not cut has 0 of them.
+        """
+        if self.config.max_image_size is None:
+            return self(images), [(0, 0)] * len(images)
+        each = [self._tiles(image, where=f"images[{i}]") for i, image in enumerate(images)]
+        return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
+
+    def _tiles(self, picture: "Picture", *, where: str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+        config, n = self.config, self.n_channels
+        assert config.max_image_size is not None
+        side = config.max_image_size.longest_edge
+        image = load(picture, n_channels=n, on_white=config.do_convert_rgb, where=where)
+
+        def resized(size: PixelSize) -> "Image":
+            return image.resize((size.width, size.height), resample=config.resample)
+
+        if config.do_resize:
+            image = resized(config.size if isinstance(config.size, PixelSize) else config.size.of(*image.size[::-1]))
+        if config.do_image_splitting:
+            image = resized(config.max_image_size.multiples(*image.size[::-1]))
+        whole = resized(PixelSize(height=side, width=side))
+        cells = np.asarray(image).reshape(image.height, image.width, n).transpose(2, 0, 1)
+        rows, columns = image.height // side, image.width // side
+        if not config.do_image_splitting or rows == columns == 1:
+            rows = columns = 0
+        cells = cells[:, : rows * side, : columns * side].reshape(n, rows, side, columns, side)
+        tiles = cells.transpose(1, 3, 0, 2, 4).reshape(-1, n, side, side)
+        last = np.asarray(whole).reshape(side, side, n).transpose(2, 0, 1)
+        return np.concatenate([tiles, last[None]]), (rows, columns)
 
     def sized(self, images: Sequence["Picture"]) -> NDArray[np.uint8]:
         """b c y x: the pictures resized and cropped, before rescaling.

@@ -185,21 +185,21 @@ class AttentionBias:
         if causal and (t > 1 or window is not None):
             q, k = queries.start + torch.arange(t, device=device)[:, None], torch.arange(s, device=device)
             allowed = (k <= q)[None]
+            if queries.groups is not None and keys.groups is not None:
+                together = (queries.groups[:, :, None] == keys.groups[:, None, :]) & (keys.groups > 0)[:, None, :]
+                allowed = allowed | together
         if keys.valid is not None and not padding_is_future:
             allowed = _both(allowed, keys.valid[:, None, :])
             # A real query reaches at least itself under causality.
             may_be_empty = keys.rows is None and not (causal and queries.valid is None)
         if window is not None:
-            distance = (queries.positions[:, :, None] - keys.positions[:, None, :]).abs()
-            allowed = _both(allowed, distance < window)
+            distance = queries.positions[:, :, None] - keys.positions[:, None, :]
+            allowed = _both(allowed, (distance if causal else distance.abs()) < window)
             may_be_empty = may_be_empty or not causal
-        grouped = queries.groups is not None and keys.groups is not None
-        if allowed is not None and queries.groups is not None and keys.groups is not None:
-            together = (queries.groups[:, :, None] == keys.groups[:, None, :]) & (keys.groups > 0)[:, None, :]
-            allowed = allowed | together
         if queries.documents is not None and keys.documents is not None:
             allowed = _both(allowed, queries.documents[:, :, None] == keys.documents[:, None, :])
             may_be_empty = True
+        grouped = queries.groups is not None
         masked = grouped or (keys.valid is not None and not padding_is_future) or queries.documents is not None
         plain_causal = causal and t == s and window is None and not masked
         rotation = positions.rotation(queries.positions) if positions else None

@@ -32,9 +32,10 @@ whether its model type opens, and if not, which mechanism is missing and which f
 For a type that opens, the reference builds every class in the table of its family at random in a tiny configuration
 (float32, every bias and norm drawn) and saves it. It is opened here and compared: logits and all hidden states, on
 batches padded left and right. A type opens only if all these classes are close (1e-5 of the largest value); of a model
-of two towers, which `clearhead.load_towers` opens, the logits of pictures for texts are compared. Of Gemma 3 and the
-LLaVAs with pictures the text model opens, and the logits of texts are compared with those of the whole. For the others
-the verdict comes from the default config alone, which is not built. Types whose code lies beside their checkpoints
+of two towers, which `clearhead.load_towers` opens, the logits of pictures for texts are compared; of models that read
+pictures within a text, the logits of texts, and in `tests/checkpoints/families/test_pictures.py` those of pictures. Of
+LLaVA-NeXT and LLaVA-OneVision the text model alone opens. For the others the verdict comes from the default config
+alone, which is not built. Types whose code lies beside their checkpoints
 (InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have no folder and no line;
 `tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
 """

@@ -244,7 +244,8 @@ def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:
         }
         with fused():
             found["fused"] = states(ours.network, batch.ours)
-        for kernel in ("eager", "sdpa") if theirs._supports_sdpa else ("eager",):
+        fused_too = all(getattr(module, "_supports_sdpa", True) for module in theirs.modules())
+        for kernel in ("eager", "sdpa") if fused_too else ("eager",):
             theirs.set_attn_implementation(kernel)
             expected = reference_states(theirs, batch.theirs, ours.network)
             for way, values in found.items():

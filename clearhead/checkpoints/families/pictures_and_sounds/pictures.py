@@ -1,13 +1,17 @@
-"""Models that read pictures within a text: LLaVA and its kin. A tower, a projector and a text model, each a table."""
+"""Models that read pictures within a text: a tower, a projector and a text model, each a table."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import JsonValue
+
 from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
-from clearhead.checkpoints.families.decoders.two_kinds import GEMMA3
+from clearhead.checkpoints.families.decoders.two_kinds import GEMMA, GEMMA2, GEMMA3
 from clearhead.checkpoints.families.family import Family, prefixed
-from clearhead.checkpoints.families.pictures_and_sounds.towers import CLIP_IMAGE, SIGLIP_IMAGE
+from clearhead.checkpoints.families.pictures_and_sounds.towers import CLIP_IMAGE, SIGLIP_IMAGE, UNREAD, tower_fields
+from clearhead.checkpoints.families.pictures_and_sounds.vit import picture_fields
 from clearhead.checkpoints.families.shared import ACTIVATIONS
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
@@ -22,56 +26,71 @@ from clearhead.checkpoints.weights.fields import (
     named,
     same,
 )
-from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename
-from clearhead.config import ModelConfig, NoHead
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, transpose
+from clearhead.config import ModelConfig, NoHead, StackConfig
 from clearhead.errors import refuse
 
 # --- the tower and the projector -----------------------------------------------------------------------------------
 
-IMAGES = {one.model_type: one for one in (CLIP_IMAGE, SIGLIP_IMAGE)}
 UNSEEN = "no vector of a picture depends on it"
 MOST_LEFT_OUT = 32
 """Most layers of a tower behind the one that is read."""
 
 
-def tower_of(vision: Any, *, layer: int | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Sight:
+    """What a class has beside its text model: a tower, a projector, and fields for both."""
+
+    image: Family
+    fields: tuple[FieldRule, ...]
+    projector: tuple[Rule, ...]
+    """The weights of the projector, by names within it on both sides."""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, str] = ("vision_tower", "multi_modal_projector")
+    """The modules of the tower and the projector."""
+    chosen: bool = False
+    """Whether a config chooses between towers."""
+    unread: tuple[str, ...] = ()
+    """Fields of the text model that have no effect within this class."""
+
+    def rules(self, config: ModelConfig) -> Iterator[Rule]:
+        """The weights of both under their names of today and the older ones."""
+        assert config.pictures is not None
+        tower, (there, projector) = config.pictures.tower, self.names
+        beyond = range(tower.n_layers, tower.n_layers + MOST_LEFT_OUT)
+        own = self.image.rules(ModelConfig(encoder=tower, head=NoHead()))
+        for top in ("model.", ""):
+            for rule in self.projector:
+                within = prefixed(rule, f"{top}{projector}.")
+                yield replace(within, ours=tuple(f"pictures.projector.{name}" for name in rule.ours))
+            for inner in ("vision_model.", ""):
+                at = f"{top}{there}.{inner}"
+                unread = (f"{at}encoder.layers.{i}.{{a}}{rest}" for i in beyond for rest in (".{b}", ".{b}.{c}"))
+                yield leave_out(*unread, because=UNSEEN)
+                yield from (_of_tower(prefixed(rule, at), tower) for rule in own)
+
+
+def _of_tower(rule: Rule, tower: StackConfig) -> Rule:
+    """The rule of an image encoder for a tower, which has no head, and maybe no last norm."""
+    ours = rule.ours[0] if rule.ours else ""
+    if ours.startswith("head.") or (ours.startswith("encoder.final_norm") and not tower.has_final_norm):
+        return leave_out(*rule.theirs, because=UNSEEN)
+    return replace(rule, ours=tuple(f"pictures.tower.{name.removeprefix('encoder.')}" for name in rule.ours))
+
+
+def tower_of(image: Family, vision: Any, *, layer: int | None = None) -> dict[str, Any]:
     """The stack of a tower up to hidden state `layer`, which has no last norm, or to the end."""
-    image = IMAGES[vision["model_type"]]
     own = {**vision, "architectures": [image.heads[-1].architecture], "vision_use_head": True}
     config, _ = image.read(own, where="vision_config")
     assert config.encoder is not None
-    n = config.encoder.n_layers
     if layer is None:
         return config.encoder.model_dump(mode="json")
+    n = config.encoder.n_layers
     depth = layer if layer >= 0 else n + 1 + layer
     if not 0 < depth <= n:
         raise refuse("", f"a layer of the {n} of the vision tower, from 1 or from -1 down", layer)
     cut = config.encoder.model_copy(update={"n_layers": depth, "final_norm": False})
     return cut.model_dump(mode="json")
-
-
-def tower_rules(config: ModelConfig, image: Family) -> Iterator[Rule]:
-    """The weights of a tower under its names of today and the older ones."""
-    assert config.pictures is not None
-    tower = config.pictures.tower
-    beyond = range(tower.n_layers, tower.n_layers + MOST_LEFT_OUT)
-    own = image.rules(ModelConfig(encoder=tower, head=NoHead()))
-    for top in (f"{model}vision_tower.{inner}" for model in ("model.", "") for inner in ("vision_model.", "")):
-        unread = (f"{top}encoder.layers.{i}.{{a}}{rest}" for i in beyond for rest in (".{b}", ".{b}.{c}"))
-        yield leave_out(*unread, because=UNSEEN)
-        for rule in (prefixed(rule, top) for rule in own):
-            ours = rule.ours[0] if rule.ours else ""
-            if ours.startswith("head.") or (ours.startswith("encoder.final_norm") and not tower.has_final_norm):
-                yield leave_out(*rule.theirs, because=UNSEEN)
-            else:
-                yield replace(rule, ours=tuple(f"pictures.tower.{name.removeprefix('encoder.')}" for name in rule.ours))
-
-
-def projector_rules(*rules: Rule) -> Iterator[Rule]:
-    """The weights of a projector, whose rules have names within it, under today's name and the older one."""
-    for top in ("model.multi_modal_projector.", "multi_modal_projector."):
-        for rule in rules:
-            yield replace(prefixed(rule, top), ours=tuple(f"pictures.projector.{name}" for name in rule.ours))
 
 
 # --- the text model ------------------------------------------------------------------------------------------------
@@ -96,36 +115,33 @@ def text_part(
     family: Family,
     model_type: str,
     architecture: str,
-    beside: Sequence[str],
+    beside: Sequence[str] = (),
     *,
     tied: bool = False,
     either: bool = False,
-    image: Family | None = None,
-    fields: Sequence[FieldRule] = (),
-    projector: Sequence[Rule] = (),
-    constants: Mapping[str, Any] | None = None,
+    sight: Sight | None = None,
 ) -> Family:
-    """The family of a text model as the part of a model of this class, which has the modules `beside` it.
+    """The family of a text model within a model of this class: alone, without the modules `beside` it, or with `sight`.
 
-    With an `image` family, the whole model: `fields` of its config and rules of its `projector` read the rest.
     `tied` is the default for whether the class ties its output; with `either`, the text model's own word counts too.
     """
-    head, seen = family.heads[0], dict[str, Any]() if image is None else {"vision_config.model_type": image.model_type}
+    head, fields = family.heads[0], () if sight is None else sight.fields
+    names = (*SHARED, *(one.theirs for one in fields if isinstance(one, Field | Alias)))
+    chosen = {"vision_config.model_type": sight.image.model_type} if sight is not None and sight.chosen else {}
 
     def flattened(document: dict[str, Any]) -> dict[str, Any]:
         text = document.get("text_config")
         if not isinstance(text, Mapping):
             raise refuse("text_config", "a table", short(text), ANOTHER)
         ties = document.get("tie_word_embeddings", tied) or (either and text.get("tie_word_embeddings", False))
-        names = (*SHARED, *(one.theirs for one in fields if isinstance(one, Field | Alias)))
         whole = {name: document[name] for name in names if document.get(name) is not None}
-        return family.modernize({**text, **whole, "architectures": [architecture], "tie_word_embeddings": ties})
+        own = {name: value for name, value in text.items() if sight is None or name not in sight.unread}
+        return family.modernize({**own, **whole, "architectures": [architecture], "tie_word_embeddings": ties})
 
     def rules(config: ModelConfig) -> Sequence[Rule]:
-        own = family.rules(config)
-        output = head.rules(config)
-        places = [prefixed(rule, top) for rule in own for top in (TOP, OLDER)]
-        rest = (_beside(*beside),) if image is None else (*tower_rules(config, image), *projector_rules(*projector))
+        output, tops = head.rules(config), (TOP, OLDER, "model.text_model.")
+        places = [prefixed(rule, top) for rule in family.rules(config) for top in tops]
+        rest = (_beside(*beside),) if sight is None else sight.rules(config)
         return (*rest, *places, *(prefixed(rule, "language_model.") for rule in output))
 
     return replace(
@@ -134,59 +150,168 @@ def text_part(
         rules=rules,
         heads=(replace(head, architecture=architecture, prefix=""),),
         modernize=flattened,
-        only_if={"text_config.model_type": family.model_type, **seen},
-        constants={**family.constants, **(constants or {})},
+        only_if={"text_config.model_type": family.model_type, **chosen},
+        constants={**family.constants, **({} if sight is None else sight.constants)},
         fields=(*fields, *family.fields),
         read_only=True,
-        without="" if image else PICTURES,
+        without=PICTURES if sight is None else "",
     )
 
+
+# --- LLaVA (Liu et al. 2023) ---------------------------------------------------------------------------------------
 
 TOWER = ("vision_tower", "multi_modal_projector")
 LINES = (*TOWER, "image_newline")
 IN_LLAVA = (LLAMA, MISTRAL, QWEN2)
-GEMMA_3 = text_part(GEMMA3, "gemma3", "Gemma3ForConditionalGeneration", TOWER, tied=True)
 
 
-def _layer(vision: Any, values: Values) -> dict[str, Any]:
-    """The tower up to the layer that the config names."""
-    if isinstance(values["vision_feature_layer"], list):
-        raise refuse("vision_feature_layer", "one layer", short(values["vision_feature_layer"]), ANOTHER)
-    return tower_of(vision, layer=values["vision_feature_layer"])
+def _mark(name: str, *, default: int) -> tuple[FieldRule, ...]:
+    """The id of the token that a vector replaces, under its two names."""
+    other = {"image_token_id": "image_token_index", "image_token_index": "image_token_id"}[name]
+    return same(name, "pictures.mark_id", default=default), Alias(other, of=name)
 
 
-LLAVA_FIELDS = (
-    computed("vision_config", "pictures.tower", read=_layer, default=REQUIRED, like={}),
-    computed("vision_feature_layer", default=-2, like=None),
-    named(
-        "vision_feature_select_strategy",
-        "pictures.keeps_first",
-        names={"default": False, "full": True},
-        default="default",
-    ),
-    named("projector_hidden_act", "pictures.projector.activation", names=ACTIVATIONS, default="gelu"),
-    same("multimodal_projector_bias", "pictures.projector.bias", default=True),
-    same("image_token_index", "pictures.mark_id", default=32_000),
-    Alias("image_token_id", of="image_token_index"),
-    ignored("image_seq_length"),
-)
-LLAVA_PROJECTOR = (rename("linear_1.{p}", "up.{p}"), rename("linear_2.{p}", "down.{p}"))
+def _llava(image: Family) -> Sight:
+    def read(vision: Any, values: Values) -> dict[str, Any]:
+        layer = values["vision_feature_layer"]
+        if type(layer) is not int:
+            raise refuse("", "one layer in vision_feature_layer", short(layer), ANOTHER)
+        return tower_of(image, vision, layer=layer)
+
+    places = {"default": False, "full": True}
+    return Sight(
+        image,
+        (
+            computed("vision_config", "pictures.tower", read=read, default=REQUIRED, like={}),
+            computed("vision_feature_layer", default=-2, like=None),
+            named("vision_feature_select_strategy", "pictures.keeps_first", names=places, default="default"),
+            named("projector_hidden_act", "pictures.projector.activation", names=ACTIVATIONS, default="gelu"),
+            same("multimodal_projector_bias", "pictures.projector.bias", default=True),
+            *_mark("image_token_index", default=32_000),
+            ignored("image_seq_length"),
+        ),
+        (rename("linear_1.{p}", "up.{p}"), rename("linear_2.{p}", "down.{p}")),
+        chosen=True,
+    )
+
+
 LLAVA = (
     *(
-        text_part(
-            one,
-            "llava",
-            "LlavaForConditionalGeneration",
-            TOWER,
-            either=True,
-            image=image,
-            fields=LLAVA_FIELDS,
-            projector=LLAVA_PROJECTOR,
-        )
+        text_part(one, "llava", "LlavaForConditionalGeneration", either=True, sight=_llava(image))
         for one in IN_LLAVA
-        for image in IMAGES.values()
+        for image in (CLIP_IMAGE, SIGLIP_IMAGE)
     ),
     *(text_part(one, "llava", "LlavaForConditionalGeneration", TOWER, either=True) for one in IN_LLAVA),
 )
 LLAVA_NEXT = tuple(text_part(one, "llava_next", "LlavaNextForConditionalGeneration", LINES) for one in IN_LLAVA)
 LLAVA_ONEVISION = text_part(QWEN2, "llava_onevision", "LlavaOnevisionForConditionalGeneration", LINES, either=True)
+
+# --- Gemma 3 (Gemma Team 2025) and PaliGemma (Beyer et al. 2024) ---------------------------------------------------
+
+
+def _whole_tower(image: Family) -> Field:
+    def read(vision: Any, _: Values) -> dict[str, Any]:
+        if (kind := vision.get("model_type", image.model_type)) != image.model_type:
+            raise refuse("model_type", image.model_type, short(kind), ANOTHER)
+        return tower_of(image, vision)
+
+    return computed("vision_config", "pictures.tower", read=read, default=REQUIRED, like={})
+
+
+def _pool(n_vectors: int, values: Values) -> int:
+    """The side of the squares of patches that become one vector."""
+    side = tower_of(SIGLIP_IMAGE, values["vision_config"])["input"]
+    n, row = side["image_size"] // side["patch_size"], math.isqrt(n_vectors)
+    if row * row != n_vectors or n % row:
+        raise refuse("", f"a square of a number that divides {n}, the patches of a row", n_vectors, ANOTHER)
+    return n // row
+
+
+GEMMA_3 = text_part(
+    GEMMA3,
+    "gemma3",
+    "Gemma3ForConditionalGeneration",
+    tied=True,
+    sight=Sight(
+        SIGLIP_IMAGE,
+        (
+            _whole_tower(SIGLIP_IMAGE),
+            computed(
+                "vision_config",
+                "pictures.projector.norm_eps",
+                read=lambda vision, _: vision.get("layer_norm_eps", 1e-6),
+                default=REQUIRED,
+                like={},
+            ),
+            computed("mm_tokens_per_image", "pictures.projector.pool", read=_pool, default=256),
+            *_mark("image_token_index", default=262_144),
+            same("boi_token_index", "pictures.first_id", default=255_999),
+            Alias("boi_token_id", of="boi_token_index"),
+            same("eoi_token_index", "pictures.last_id", default=256_000),
+            Alias("eoi_token_id", of="eoi_token_index"),
+        ),
+        (transpose("mm_input_projection_weight", "up.weight"), rename("mm_soft_emb_norm.{p}", "norm.{p}")),
+        {"pictures.projector.bias": False, "pictures.sees": "picture", "pictures.around": "\n\n"},
+    ),
+)
+PALIGEMMA = tuple(
+    text_part(
+        one,
+        "paligemma",
+        "PaliGemmaForConditionalGeneration",
+        tied=True,
+        sight=Sight(
+            SIGLIP_IMAGE,
+            (
+                _whole_tower(SIGLIP_IMAGE),
+                *_mark("image_token_index", default=256_000),
+                ignored("projection_dim", "hidden_size", "vocab_size", "num_image_tokens"),
+            ),
+            (rename("linear.{p}", "up.{p}"),),
+            {"pictures.sees": "prompt"},
+            unread=("use_bidirectional_attention",),
+        ),
+    )
+    for one in (GEMMA, GEMMA2)
+)
+
+# --- Idefics 3 (Laurençon et al. 2024) and SmolVLM (Marafioti et al. 2025) -----------------------------------------
+
+MISPLACED = {19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62}
+"""Numbers of patches in a row up to 64 at which the reference's rounding gives a patch the position of another one."""
+
+
+def _tile_fields(model_type: str) -> tuple[Family, tuple[FieldRule, ...]]:
+    """The family of the tower, and the fields of the whole."""
+    sizes: dict[str, JsonValue] = {"hidden_size": 1152, "intermediate_size": 3072, "num_attention_heads": 16}
+    same_as = {"layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "initializer_range": 0.02}
+    image = replace(
+        SIGLIP_IMAGE,
+        model_type=f"{model_type}_vision",
+        fields=(*picture_fields(patch_size=32, n_first=0), *tower_fields("encoder", **sizes, **same_as), *UNREAD),
+    )
+
+    def read(vision: Any, _: Values) -> dict[str, Any]:
+        tower = tower_of(image, vision)
+        n = tower["input"]["image_size"] // tower["input"]["patch_size"]
+        if n in MISPLACED or n > 64:
+            raise refuse("", "at most 64 patches in a row, whose positions are exact there", n, ANOTHER)
+        return tower
+
+    return image, (
+        computed("vision_config", "pictures.tower", read=read, default=REQUIRED, like={}),
+        same("scale_factor", "pictures.projector.join", default=2),
+        *_mark("image_token_id", default=128_257),
+    )
+
+
+def _tiles(model_type: str, architecture: str) -> Family:
+    image, fields = _tile_fields(model_type)
+    projector = (rename("modality_projection.proj.{p}", "up.{p}"),)
+    constants = {"pictures.projector.bias": False, "pictures.tiles": True}
+    sight = Sight(image, fields, projector, constants, names=("vision_model", "connector"))
+    return text_part(LLAMA, model_type, architecture, sight=sight)
+
+
+IDEFICS_3 = _tiles("idefics3", "Idefics3ForConditionalGeneration")
+SMOLVLM = _tiles("smolvlm", "SmolVLMForConditionalGeneration")

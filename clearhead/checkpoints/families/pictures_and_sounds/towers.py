@@ -132,6 +132,7 @@ def siglip_image_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 SIGLIP_BASE: dict[str, JsonValue] = {**BASE, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"}
+UNREAD = (Only("vision_use_head", True), ignored("projection_dim"))
 SIGLIP_TEXT = Family(
     model_type="siglip_text_model",
     constants={"encoder.positions.kind": "learned", "init.depth_scaled": False},
@@ -166,8 +167,7 @@ SIGLIP_IMAGE = Family(
     fields=(
         *picture_fields(patch_size=16, n_first=0),
         *tower_fields("encoder", **SIGLIP_BASE),
-        Only("vision_use_head", True),
-        ignored("projection_dim"),
+        *UNREAD,
     ),
     rules=siglip_image_rules,
     heads=(HeadMap("SiglipVisionModel", {"head.kind": "vector", "head.pool": "attention"}, prefix="vision_model."),),
