@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, field_validat
 
 from clearhead.config import Config
 from clearhead.data.preprocessor import ANOTHER, Preprocessor
+from clearhead.data.tiles import tiles_of
 from clearhead.errors import UserError, reason, refuse
 
 if TYPE_CHECKING:
@@ -217,17 +218,6 @@ class LongestEdge(Config):
         short = max(short + short % 2, 1)
         return PixelSize(height=short, width=long) if width >= height else PixelSize(height=long, width=short)
 
-    def multiples(self, height: int, width: int) -> PixelSize:
-        """The next larger multiples of this length, the longer edge first."""
-        side, ratio = self.longest_edge, width / height
-        if width >= height:
-            width = ceil(width / side) * side
-            height = ceil(int(width / ratio) / side) * side
-        else:
-            height = ceil(height / side) * side
-            width = ceil(int(height * ratio) / side) * side
-        return PixelSize(height=max(height, side), width=max(width, side))
-
 
 Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
 """One number for all channels, or one per channel."""
@@ -369,27 +359,14 @@ class ImageProcessor:
         return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
 
     def _tiles(self, picture: "Picture", *, where: str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-        config, n = self.config, self.n_channels
+        config = self.config
         assert config.max_image_size is not None
-        side = config.max_image_size.longest_edge
-        image = load(picture, n_channels=n, on_white=config.do_convert_rgb, where=where)
-
-        def resized(size: PixelSize) -> "Image":
-            return image.resize((size.width, size.height), resample=config.resample)
-
+        image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
-            image = resized(config.size if isinstance(config.size, PixelSize) else config.size.of(*image.size[::-1]))
-        if config.do_image_splitting:
-            image = resized(config.max_image_size.multiples(*image.size[::-1]))
-        whole = resized(PixelSize(height=side, width=side))
-        cells = np.asarray(image).reshape(image.height, image.width, n).transpose(2, 0, 1)
-        rows, columns = image.height // side, image.width // side
-        if not config.do_image_splitting or rows == columns == 1:
-            rows = columns = 0
-        cells = cells[:, : rows * side, : columns * side].reshape(n, rows, side, columns, side)
-        tiles = cells.transpose(1, 3, 0, 2, 4).reshape(-1, n, side, side)
-        last = np.asarray(whole).reshape(side, side, n).transpose(2, 0, 1)
-        return np.concatenate([tiles, last[None]]), (rows, columns)
+            size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)
+            image = image.resize((size.width, size.height), resample=config.resample)
+        splits = bool(config.do_image_splitting)
+        return tiles_of(image, config.max_image_size.longest_edge, splits=splits, resample=config.resample)
 
     def sized(self, images: Sequence["Picture"]) -> NDArray[np.uint8]:
         """b c y x: the pictures resized and cropped, before rescaling.

@@ -18,7 +18,7 @@ class Projector(Part):
         how, reads, width = config.projector, config.reads, config.tower.d_model
         self.n_dropped = 0 if config.keeps_first else reads.n_first
         self.pool, self.join = how.pool, how.join
-        self.norm = None if how.norm_eps is None else RMSNorm(width, eps=how.norm_eps, plus_one=True)
+        self.norm = None if how.norm_eps is None else RMSNorm(width, eps=how.norm_eps, by="one_plus_weight")
         self.up = nn.Linear(width * how.join**2, d_model, bias=how.bias)
         self.activation = how.activation
         self.down = nn.Linear(d_model, d_model, bias=how.bias) if how.activation else None
