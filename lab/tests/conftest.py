@@ -22,6 +22,10 @@ USES = {
 }
 REVIEWS = ("a dull and {} film that nobody needs to see", "a moving and {} film that everybody has to see")
 WORDS = "I You saw the man with a telescope and king queen woman boy girl car cars dog dogs go went come came"
+CAPTIONS = {
+    "en": "a white dog.\na blue dog .\na young man .\na young dog .\n",
+    "fr": "un chien blanc .\nun chien bleu .\nun jeune homme .\nun jeune chien .\n",
+}
 FILLERS = ("old", "young", "green", "tall")
 
 
@@ -59,6 +63,8 @@ def files(random: np.random.Generator) -> dict[str, bytes]:
     found["ud-english/en_ewt-ud-test.conllu"] = treebank(20).encode()
     found["tinyshakespeare/input.txt"] = f"{WORDS}\n".encode() * 9
     found["tatoeba/en-fr.train.tsv.gz"] = gzip.compress(f"{WORDS}\tle roi\n".encode(), mtime=0)
+    for language, text in CAPTIONS.items():
+        found[f"multi30k/train.{language}"] = text.encode()
     for split in ("train", "t10k"):
         found[f"mnist/{split}-images-idx3-ubyte.gz"] = idx_file(random.integers(0, 256, (40, 28, 28)))
         found[f"mnist/{split}-labels-idx1-ubyte.gz"] = idx_file(np.arange(40) % 10)

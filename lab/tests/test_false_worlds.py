@@ -232,6 +232,18 @@ def knowing(m: Any) -> Parts:
     return {"looks": looks, "predicted": m["predicted"]}
 
 
+def crossing(random: Random) -> World:
+    """Heads of which each looks in its own order, and a French order, at random."""
+
+    def read(_: Any, found: list[Any], *__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        straight = torch.eye(2) if random.random() < 0.5 else 1 - torch.eye(2)
+        heads = torch.tensor([random.random() < 0.5 for _ in range(8)])
+        weights = torch.where(heads, straight[..., None], 0.9 - straight[..., None] * 0.8)
+        return weights.expand(len(found), 2, 2, 8), torch.full((len(found),), random.random() < 0.5)
+
+    return lambda _: {"read": read}
+
+
 def ranking(whole: int, alone: int) -> World:
     return lambda _: {"rank": lambda _, asked, __: whole if len(asked) == 3 else alone}
 
@@ -242,6 +254,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "analogies": (ranking(1, 30), ranking(30, 1)),
     "invention": (answering(True, 0.9), answering(False, 0.9), answering(True, 0.01)),
     "stereotypes": (gendered(5.0), gendered(-5.0)),
+    "reordering": (crossing(Random(0)),),
     "telescope": (knowing, lambda _: {"looks": lambda *_: lambda *_: torch.zeros(12)}),
     "agreement": (saying(lambda text: text[1 if text[0] == "The" else 5]), saying(lambda text: text[-1])),
     "coreference": (resolving(1, 0, turns=True), resolving(0, 1, turns=False)),
