@@ -8,7 +8,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from clearhead.checkpoints.families.family import Family, HeadMap, Rules
-from clearhead.checkpoints.families.shared import with_defaults, without
+from clearhead.checkpoints.families.mixtures.mixtures import further
+from clearhead.checkpoints.families.shared import bias, with_defaults, without
 from clearhead.checkpoints.weights.fields import Alias, FieldRule, ignored, only, same
 from clearhead.checkpoints.weights.mapping import Rule, rename
 from clearhead.config import ModelConfig
@@ -44,6 +45,7 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
     def own_rules(config: ModelConfig) -> Sequence[Rule]:
         return (
             *(rename(f"{there}.{{p}}", f"{here}.{{p}}") for there, here in table.get("modules", {}).items()),
+            *map(further, table.get("further", ())),
             *renaming(base.rules)(config),
         )
 
@@ -71,6 +73,7 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
                 same(theirs, ours, default=default[0] if default else None)
                 for theirs, (ours, *default) in table.get("fields", {}).items()
             ),
+            *(bias(theirs, *own, default=default) for theirs, (default, *own) in table.get("biases", {}).items()),
             *(Alias(*pair) for pair in table.get("also", {}).items()),
             *only(**table.get("only", {})),
             ignored(*table.get("ignored", ())),

@@ -121,6 +121,56 @@ def test_exaone_is_llama_under_other_names(tmp_path):
     compared(theirs, tmp_path / "theirs", tmp_path / "ours")
 
 
+LN = {"input_layernorm": "ln1", "post_attention_layernorm": "ln2"}
+FOUR = {"num_key_value_heads": 4, "rms_norm_eps": 1e-6}
+OLD = {"n_layer": 2, "n_head": 4}
+GROUPS = {"new_decoder_architecture": True, "num_kv_heads": 2}
+BIASED = {"attention_bias": True, "mlp_bias": False}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "like", "shape", "own", "names"),
+    [
+        ("aquila", "Aquila", "Llama", {}, {}, {}),
+        ("xverse", "Xverse", "Llama", {}, {"max_tokenizer_truncation": 32}, {}),
+        ("Yi", "Yi", "Llama", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, LN),
+        ("internlm", "InternLM", "Llama", BIASED, {"bias": True}, {}),
+        ("internlm3", "InternLM3", "Llama", BIASED, {"qkv_bias": True, **FOUR}, {}),
+        ("iquestcoder", "IQuestCoder", "Llama", {}, {"head_dim": 8, **FOUR}, {}),
+        ("mimo", "MiMo", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2, "rms_norm_eps": 1e-6}, {}),
+        ("RefinedWebModel", "RW", "Falcon", {}, {"multi_query": True, **OLD}, {}),
+        ("RefinedWeb", "RW", "Falcon", GROUPS, {"n_head_kv": 2, **OLD}, {}),
+    ],
+)  # fmt: skip
+def test_a_family_under_another_name(
+    tmp_path, model_type: str, name: str, like: str, shape: dict[str, Any], own: dict[str, Any], names: dict[str, str]
+):
+    given = {**SIZES, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, **shape}
+    theirs = reference(Case(like.lower(), "base", f"{like}ForCausalLM", given))
+    theirs.save_pretrained(tmp_path / "theirs")
+    tensors = renamed(load_file(tmp_path / "theirs" / "model.safetensors"), names)
+    if model_type == "mimo":
+        tensors["model.mtp_layers.0.mlp.up_proj.weight"] = torch.zeros(2, 2)
+    path = tmp_path / "theirs" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | given))
+    own = {"rope_theta": 100.0, **own}
+    rewritten(tmp_path / "theirs", tensors, model_type=model_type, architectures=[f"{name}ForCausalLM"], **own)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+def test_orion_is_llama_with_layer_norms(tmp_path):
+    theirs = reference(
+        Case(
+            "stablelm", "base", "StableLmForCausalLM", {**SIZES, "num_key_value_heads": 4, "partial_rotary_factor": 1.0}
+        )
+    )
+    theirs.save_pretrained(tmp_path / "theirs")
+    tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+    own = {"model_type": "orion", "architectures": ["OrionForCausalLM"], "num_key_value_heads": 4}
+    rewritten(tmp_path / "theirs", tensors, **own)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
 @pytest.mark.parametrize("grows", [True, False])
 def test_qwen_is_qwen2_with_one_matrix_for_all_sides(tmp_path, grows: bool):
     theirs = reference(Case("qwen2", "base", "Qwen2ForCausalLM", {**SIZES, "num_key_value_heads": 4}))

@@ -167,19 +167,6 @@ def llama_like(
 
 LLAMA = llama_like("llama", "Llama", *BIASES, intermediate_size=11_008, max_length=2048)
 
-# Its feed-forward layer has no gate.
-ARCEE = llama_like(
-    "arcee",
-    "Arcee",
-    *BIASES,
-    constants={"decoder.gated": False},
-    hidden_size=2560,
-    intermediate_size=18_432,
-    hidden_act="relu2",
-    rms_norm_eps=1e-5,
-    max_length=4096,
-)
-
 # A query reaches the last `sliding_window` keys, including its own (Jiang et al. 2023, 2).
 MISTRAL = llama_like(
     "mistral",

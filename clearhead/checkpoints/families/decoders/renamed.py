@@ -7,7 +7,6 @@ from typing import Any
 
 from clearhead.checkpoints.families.angles import SCALINGS, WITH_LONG, modern, rotary, windowed_layers, windows
 from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_like
-from clearhead.checkpoints.families.decoders.llama_kin import UNGATED
 from clearhead.checkpoints.families.decoders.two_kinds import cohere_rules, olmo_rules
 from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.mixtures.deepseek import branch_scale, logit_scale
@@ -25,25 +24,6 @@ from clearhead.checkpoints.families.shared import (
 from clearhead.checkpoints.weights.fields import Alias, Only, Values, computed, factor, ignored, only, same
 from clearhead.checkpoints.weights.mapping import Rule, ignore, modules, sides, split
 from clearhead.config import ModelConfig
-
-# ByteDance 2025.
-SEED_OSS = llama_like(
-    "seed_oss",
-    "SeedOss",
-    bias("attention_bias", "qkv", default=True),
-    bias("attention_out_bias", "out"),
-    BIASES[1],
-    constants={"decoder.embed_dropout": 0.0},
-    vocab_size=155_136,
-    intermediate_size=27_648,
-    num_hidden_layers=64,
-    num_attention_heads=80,
-    num_key_value_heads=8,
-    head_dim=128,
-    residual_dropout=0.1,
-    attention_dropout=0.1,
-    max_length=524_288,
-)
 
 # Kyutai 2025. Its output matrix of attention has no bias and the width of the network.
 HELIUM = llama_like(
@@ -128,24 +108,6 @@ MINISTRAL = llama_like(
     num_key_value_heads=8,
     max_length=131_072,
 )
-
-# Inception 2025: LayerNorm, squared ReLU without a gate.
-JAIS_2 = llama_like(
-    "jais2",
-    "Jais2",
-    bias("attention_bias", "qkv", "out", default=True),
-    bias("mlp_bias", "ffn", default=True),
-    constants=UNGATED,
-    n_classes=2,
-    vocab_size=150_272,
-    hidden_size=3328,
-    intermediate_size=26_624,
-    num_attention_heads=26,
-    hidden_act="relu2",
-    layer_norm_eps=1e-5,
-    max_length=8192,
-)
-
 
 # --- families whose code lies beside their checkpoints -------------------------------------------------------------
 

@@ -114,16 +114,13 @@ def roberta_heads(name: str, prefix: str = "roberta.", dropout: Field | None = N
     )
 
 
-def family(model_type: str, name: str, *, vocab_size: int = 30_522, prefix: str = "roberta.") -> Family:
-    """The same network under another name, with another tokenizer."""
-    fields = (*encoder_fields(vocab_size=vocab_size), *roberta_positions())
-    return Family(model_type, POST_NORM, fields, bert_rules, roberta_heads(name, prefix))
-
-
-ROBERTA = family("roberta", "Roberta", vocab_size=50_265)
-XLM_ROBERTA = family("xlm-roberta", "XLMRoberta")
-CAMEMBERT = family("camembert", "Camembert")
-DATA2VEC = family("data2vec-text", "Data2VecText", prefix="data2vec_text.")
+ROBERTA = Family(
+    "roberta",
+    POST_NORM,
+    (*encoder_fields(vocab_size=50_265), *roberta_positions()),
+    bert_rules,
+    roberta_heads("Roberta"),
+)
 
 
 # --- ELECTRA (Clark et al. 2020) -----------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Decoders with latent attention: DeepSeek-V2 and V3, GLM-4.7-Flash, Youtu and MiniCPM3."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import log, nextafter, sqrt
 from typing import Any
@@ -176,10 +175,6 @@ DEEPSEEK_V3 = latent_like(
     num_attention_heads=128,
     num_key_value_heads=128,
 )
-# Moonshot AI 2025: the same under another name.
-KIMI_K2 = replace(DEEPSEEK_V3, model_type="kimi_k2", read_only=True)
-
-
 METHODS = ("greedy", "group_limited_greedy")
 
 

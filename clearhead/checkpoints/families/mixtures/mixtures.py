@@ -124,9 +124,13 @@ def mixture_rules(
 
 
 def more_layers(config: ModelConfig) -> Rule:
-    """Layers that predict further tokens, which only some programs for inference use."""
+    """Layers after the last that predict further tokens, which only some programs for inference use."""
+    return further(f"layers.{config.output.n_layers}")
+
+
+def further(at: str) -> Rule:
+    """Leaves out the layers at this place, which predict further tokens."""
     deep = (".".join(f"{{{letter}}}" for letter in "abcdef"[:n]) for n in range(1, 7))
-    at = f"layers.{config.output.n_layers}"
     return leave_out(*(f"{at}.{names}" for names in deep), because="a layer that predicts further tokens")
 
 

@@ -4,16 +4,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.angles import modern, rotary, windows
+from clearhead.checkpoints.families.angles import layered_angles, layered_modernizer, modern, rotary, windows
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
+from clearhead.checkpoints.families.decoders.renamed import ERNIE_4_5
+from clearhead.checkpoints.families.decoders.two_kinds import cohere_rules
 from clearhead.checkpoints.families.decoders.variants import TURNED, hunyuan_like, hunyuan_rules, stretched
 from clearhead.checkpoints.families.mixtures.mixtures import (
+    CORRECTION,
     GLM4_MOE,
     GRANITE_MOE,
     PROJECTIONS,
     SIGMOID,
+    balance,
     choice,
+    expert_width,
+    further,
     mixture_rules,
+    normalised,
+    number,
     sparse,
 )
 from clearhead.checkpoints.families.shared import (
@@ -22,11 +30,12 @@ from clearhead.checkpoints.families.shared import (
     MOST_LAYERS,
     bare,
     bias,
+    decoder_heads,
     with_defaults,
     without,
 )
-from clearhead.checkpoints.weights.fields import computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, fused, rename
+from clearhead.checkpoints.weights.fields import Alias, Values, computed, ignored, implied, only, same
+from clearhead.checkpoints.weights.mapping import Rule, fused, rename, reshape
 from clearhead.config import ModelConfig
 
 BY_GROUPS = SIGMOID | {"decoder.experts.group_best": 2}
@@ -136,6 +145,8 @@ HUNYUAN_MOE = hunyuan_like(
     same("intermediate_size", "decoder.d_ff", "decoder.experts.shared", default=11_008),
     same("num_experts", "decoder.experts.n", default=1),
     same("moe_topk", "decoder.experts.n_chosen", default=1),
+    Alias("num_local_experts", "num_experts"),
+    Alias("num_experts_per_tok", "moe_topk"),
     ignored("eod_token_id"),
     constants=TURNED | {"decoder.experts.normalised": True},
     rules=lambda config: (
@@ -143,4 +154,86 @@ HUNYUAN_MOE = hunyuan_like(
         *_HUNYUAN_RULES(config),
     ),
     modernize=_same_in_all,
+)
+
+# --- JetBrains 2026: layers with a window have angles of their own ----------------------------------------------------
+
+_THETAS = {FULL: 500_000.0, LOCAL: 10_000.0}
+
+
+def _sparse(values: Values) -> list[str]:
+    return ["sparse"] * min(values["num_hidden_layers"], MOST_LAYERS)
+
+
+MELLUM = llama_like(
+    "mellum",
+    "Mellum",
+    BIASES[0],
+    *windows(every=1, window=1024),
+    *choice(64, 8),
+    normalised(True),
+    *balance(),
+    expert_width(896),
+    implied(
+        "mlp_layer_types",
+        _sparse,
+        write=lambda ours: ["sparse"] * ours["decoder"]["n_layers"],
+        what="experts in every layer",
+    ),
+    ignored("mtp_*", "num_mtp_layers", "num_nextn_predict_layers"),
+    constants={"decoder.qk_norm": True},
+    rules=lambda config: (further("mtp"), *mixture_rules(PROJECTIONS)(config)),
+    n_classes=2,
+    modernize=layered_modernizer(_THETAS),
+    vocab_size=98_304,
+    hidden_size=2304,
+    intermediate_size=7168,
+    num_hidden_layers=28,
+    num_key_value_heads=4,
+    head_dim=128,
+    angles=(*layered_angles(1, _THETAS), *rotary(max_length=131_072)[1:]),
+)
+
+# --- Baidu 2025 -------------------------------------------------------------------------------------------------------
+
+_NAMED = {"first_k_dense_replace": "moe_layer_start_index", "n_shared_experts": "moe_num_shared_experts"}
+
+
+def _ernie_rules(config: ModelConfig) -> Sequence[Rule]:
+    n, there = number(config), "layers.{i}.mlp.moe_statics.e_score_correction_bias"
+    rules = mixture_rules(PROJECTIONS, shared="shared_experts", rest=cohere_rules)
+    return (reshape(there, CORRECTION, there=(1, n), here=(n,)), *rules(config))
+
+
+ERNIE_4_5_MOE = replace(
+    ERNIE_4_5,
+    model_type="ernie4_5_moe",
+    constants=ERNIE_4_5.constants | {"decoder.experts.correction": True, "decoder.experts.normalised": True},
+    fields=(
+        *with_defaults(
+            without(ERNIE_4_5.fields, "use_bias"),
+            hidden_size=2560,
+            intermediate_size=12_288,
+            num_hidden_layers=28,
+            num_attention_heads=20,
+            num_key_value_heads=4,
+            head_dim=None,
+        ),
+        same("moe_num_experts", "decoder.experts.n", default=64),
+        same("moe_k", "decoder.experts.n_chosen", default=6),
+        Alias("num_experts", "moe_num_experts"),
+        Alias("num_experts_per_tok", "moe_k"),
+        expert_width(1536),
+        *(replace(one, theirs=_NAMED[one.theirs]) for one in sparse(shared=2) if one.theirs in _NAMED),
+        implied(
+            "moe_layer_end_index",
+            lambda values: values["num_hidden_layers"] - 1,
+            write=lambda ours: ours["decoder"]["n_layers"] - 1,
+            what="the last layer",
+        ),
+        *only(use_bias=False, moe_layer_interval=1, moe_norm_min=1e-12),
+        *balance(),
+    ),
+    rules=_ernie_rules,
+    heads=decoder_heads("Ernie4_5_Moe", "model.", "bare"),
 )
