@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { build, defineConfig, type BuildOptions, type Plugin, type Rolldown } from "vite";
 
-/** texts.json: every language, with the texts that stand in the folder of a place, and the walks that every page has. The
+/** texts.json: every language, with the texts that stand in the folder of a place, and the walks that every page has; English
+ *  also with the examples of places that a model may not have. The
  *  module has the little that the page says before it has read it. */
 function texts(): Plugin {
   const folder = new URL("src/i18n/", import.meta.url);
@@ -20,6 +21,7 @@ function texts(): Plugin {
       for (const name of places) {
         for (const [language, own] of Object.entries(read<typeof languages>(`../views/${name}`))) Object.assign(languages[language]!, own);
       }
+      for (const name of readdirSync(new URL("../examples/", folder))) languages["en"]![`example.${name.split(".")[0]}`] = readFileSync(new URL(`../examples/${name}`, folder), "utf8");
       this.emitFile({ type: "asset", fileName: "texts.json", source: JSON.stringify(languages) });
     },
   };

@@ -164,4 +164,4 @@ def test_a_picture(open_page: Open) -> None:
     opened = opening(open_page, "seer")
     assert opened.page.get_by_role("img", name="The picture that the model reads").count() == 1
     assert opened.page.locator(".overview .patch").count() == 9
-    assert opened.page.locator(".where b").inner_text() == "This model names the picture."
+    assert opened.page.locator(".where b").inner_text().startswith("This model names the picture")

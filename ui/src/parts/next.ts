@@ -13,11 +13,11 @@ export function nextOf(app: Explorer): { said: string; act: () => void } | null 
   const { a, about, at, decided, page } = app, measured = decided?.run === a ? decided.head : null;
   const fell = measured && answerAt(app).position === decided?.position && percent(measured.p) !== percent(measured.was.p) ? measured : null;
   const told = a && fell && mostTelling(a, fell.z), values = fell && told && { head: placeName(about.plan, told), word: wordOf(fell.was.word), from: percent(fell.was.p), to: percent(fell.p) };
-  const to = FOLLOWS[page.view];
+  const here = placeOf(page.view), to = FOLLOWS[page.view];
   if (fell && told && values && !app.b) {
     const isHere = fell.z === `${at}.z[h=${page.head}]`;
     if (page.view === "attention" && isHere) return { said: t("next.off", values), act: () => void app.edit(fell.z, { do: "zero" }) };
-    if (page.view === "attention" || (!to && !(isHere && placeOf(page.view).of === "head"))) return { said: t("next.head", values), act: () => app.go({ ...told, view: "attention", step: "softmax" }) };
+    if (page.view === "attention" || (!to && !(isHere && here.of === "head" && hasPlace(about, here)))) return { said: t("next.head", values), act: () => app.go({ ...told, view: "attention", step: "softmax" }) };
   }
   if (!to || !hasPlace(about, placeOf(to))) return null;
   return { said: t(`next.${to}`, { word: wordOf(tokensOf(app, page.stack)[page.query]?.text ?? ""), head: page.head }), act: () => app.go({ view: to }) };

@@ -4,7 +4,7 @@ import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
 import { curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, type Sentence } from "../../src/views/overview/story";
-import { freeNear } from "../../src/views/overview/paint";
+import { along, around, freeNear } from "../../src/views/overview/paint";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
@@ -82,6 +82,14 @@ describe("what the picture is made of", () => {
     expect(yOf(decoder!, 2)).toBeLessThan(yOf(encoder!, 6));
   });
 
+  it("leads a curve round the label of a lane, and leaves others as they are", () => {
+    const [encoder, decoder] = layout([{ lanes: 7, widths: [1, 1] }, { lanes: 3, widths: [1, 1] }], 900, 600, 120), to = { x: decoder!.x[1]!, y: yOf(decoder!, 2) };
+    const line = { from: { x: encoder!.x.at(-1)!, y: to.y - 8 }, to }, way = { ...line, ...around(line, decoder!) };
+    expect([along(way, 0), along(way, 1)]).toEqual([line.from, to]);
+    for (let k = 0; k <= 1; k += 0.02) if (Math.abs(along(way, k).x - decoder!.x[0]! + 44) < 30) expect(to.y - along(way, k).y).toBeGreaterThan(15);
+    expect(around({ ...line, from: { ...line.from, y: yOf(decoder!, 1.5) }, to: { ...to, y: yOf(decoder!, 1.5) } }, decoder!)).toEqual({});
+  });
+
   it("puts the switch beside a curve where nothing is drawn", () => {
     const place = { left: 0, right: 400, top: 0, bottom: 200 }, half = { x: 60, y: 17 }, lanes = [0, 40, 80, 120, 160, 200].flatMap((y) => Array.from({ length: 20 }, (_, i) => ({ x: i * 20, y, r: 2 })));
     const { x, y, to } = freeNear([{ x: 100, y: 80 }], half, place, [...lanes, { x: 100, y: 100, r: 10 }]);
@@ -96,8 +104,9 @@ describe("what the picture is made of", () => {
     expect(kept(6, [23])).toEqual([0, 5, 10, 15, 23]);
   });
 
-  it("says the lens' word where it changes and has room, and always at the end", () => {
-    expect(changes(["is", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400], () => 60)).toEqual([0, 1, 3, 4]);
+  it("says the lens' word where there is room, of many blocks where it changes, and always at the end", () => {
+    expect(changes(["is", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400], () => 60)).toEqual([0, 1, 2, 3, 4]);
+    expect(changes(["is", ".", ".", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400, 500, 600], () => 60)).toEqual([0, 1, 5, 6]);
     expect(changes(["is", ".", ".", "the", "Paris"], [0, 10, 20, 30, 40], () => 60)).toEqual([4]);
   });
 });

@@ -14,7 +14,7 @@ export const FAN = 56;
 export const TOP = 52;
 /** Below the lanes: what the model would say after each block. */
 export const FOOT = 62;
-const WIDEST = 104;
+const WIDEST = 104, FEW = 6;
 
 export const yOf = (area: Area, lane: number): number => area.top + area.gap * lane;
 export const bottomOf = (area: Area): number => yOf(area, area.lanes - 1);
@@ -56,12 +56,12 @@ export function labelled(centres: readonly number[], room: number, always: reado
   return centres.map((x, i) => always.includes(i) || (i % step === 0 && always.every((one) => Math.abs(centres[one]! - x) >= room)));
 }
 
-/** Which words of the lens are written: the last, and, going back, each where the word changes and there is room. */
+/** Which words of the lens are written: the last, and, going back, each (of many those where the word changes) where there is room. */
 export function changes(words: readonly string[], x: readonly number[], room: (word: string) => number): number[] {
   const kept: number[] = [];
   let free = Infinity;
   for (let i = words.length - 1; i >= 0; i--) {
-    if (i && i < words.length - 1 && words[i] === words[i - 1]) continue;
+    if (i && i < words.length - 1 && words.length > FEW && words[i] === words[i - 1]) continue;
     const half = room(words[i]!) / 2;
     if (x[i]! + half > free) continue;
     free = x[i]! - half;

@@ -29,13 +29,13 @@ export function measured(app: Explorer): Measured {
   const ask = (part: Part, run: Run, position: number | null, signal: AbortSignal) => host.ask("overview", { run: run.request, part, ...(position !== null && { position }), ...(near.value?.value[0] && { near: near.value.value[0].word }) }, signal);
   const plain = (): Run | null => (app.page.other ? app.shown : app.a), edited = (): Run | null => (app.page.other ? null : app.b);
   const wanted = (): number | null => (answers(app) === "one" ? null : app.page.position);
-  /** The texts that a vector is nearest to. */
+  /** The texts that a vector is nearest to, and the farthest. */
   const near = load(async () => {
     const run = plain(), other = app.page.other?.text;
     if (!run?.op("head.unit")) return null;
     const texts = [...new Set([...(other ? [other] : []), ...about.examples.map(({ text }) => text)])].filter((text) => text && text !== run.request.text), runs = texts.map((text) => app.runOf({ ...run.request, text, edits: [] }));
     const [own, ...units] = await Promise.all([run, ...(await Promise.all(runs))].map(async (one) => (await one.value("head.unit")).data));
-    return { run, value: texts.map((word, i): Near => ({ word, unit: units[i]!, p: dot(own!, units[i]!) })).sort((one, other) => other.p - one.p).slice(0, 3) };
+    return { run, value: texts.map((word, i): Near => ({ word, unit: units[i]!, p: dot(own!, units[i]!) })).sort((one, other) => other.p - one.p).filter((_, i, all) => i < 3 || i === all.length - 1) };
   });
   const heads = load((signal) => {
     const run = plain(), position = wanted();

@@ -10,8 +10,9 @@ export type Both = readonly [was: number, now: number];
 export type Role = "asks" | "reads" | "read" | "other";
 export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
 /** From the encoder's end into the lane of the answer: as wide as the answer needs that word there. */
-export interface DrawnJoin { from: Point; to: Point; thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
-export interface DrawnCurve { from: Point; to: Point; weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
+export interface DrawnJoin { from: Point; via?: Point; to: Point; thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
+/** `via`: where it goes round a label. */
+export interface DrawnCurve { from: Point; via?: Point; to: Point; weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
 export interface Point { x: number; y: number }
 export interface DrawnAnswer { from: number; to: number; x: number; half: number; share: Both; first: boolean }
 export interface Scene {
@@ -61,18 +62,22 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   for (const answer of scene.answers) drawAnswer(g, answer, c, change);
 }
 
-function stroke(g: CanvasRenderingContext2D, from: Point, to: Point): void {
-  const half = (from.x + to.x) / 2;
+function stroke(g: CanvasRenderingContext2D, ...points: (Point | undefined)[]): void {
   g.beginPath();
-  g.moveTo(from.x, from.y);
-  g.bezierCurveTo(half, from.y, half, to.y, to.x, to.y);
+  points.reduce((from, to) => {
+    if (!to) return from;
+    const half = from ? (from.x + to.x) / 2 : 0;
+    if (from) g.bezierCurveTo(half, from.y, half, to.y, to.x, to.y);
+    else g.moveTo(to.x, to.y);
+    return to;
+  }, undefined);
   g.stroke();
 }
 
-function dashed(g: CanvasRenderingContext2D, from: Point, to: Point, dashes: number[], colour: string): void {
+function dashed(g: CanvasRenderingContext2D, points: (Point | undefined)[], dashes: number[], colour: string): void {
   g.setLineDash(dashes);
   [g.strokeStyle, g.lineWidth] = [colour, 1.6];
-  stroke(g, from, to);
+  stroke(g, ...points);
   g.setLineDash([]);
 }
 
@@ -97,13 +102,14 @@ function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, aft
   g.fill();
 }
 
-function drawJoin(g: CanvasRenderingContext2D, { from, to, thick, share, role, dim, ends }: DrawnJoin, c: Colours, change: number): void {
+function drawJoin(g: CanvasRenderingContext2D, { from, via, to, thick, share, role, dim, ends }: DrawnJoin, c: Colours, change: number): void {
   const wide = between(thick, change) / 2, fill = g.createLinearGradient(from.x, 0, to.x, 0), strong = (dim ? 0.3 : 1) * strengthOf(role, between(share, change));
   fill.addColorStop(0, rgba(colourOf({ role, since: -1 }, 1, 2, c), strong));
   fill.addColorStop(0.75, rgba(role === "other" ? mix(c.ink3, c.K, 0.4) : c.acc, strong * (role === "other" ? 0.7 : 1)));
   fill.addColorStop(1, rgba(c.acc, ends ? strong : 0));
   g.fillStyle = fill;
-  sweep(g, from, to, ends ? [wide, Math.min(wide, 4)] : [wide, Math.max(0.5, wide * 0.7)]);
+  if (via) sweep(g, from, via, [wide, wide]);
+  sweep(g, via ?? from, to, ends ? [wide, Math.min(wide, 4)] : [wide, Math.max(0.5, wide * 0.7)]);
 }
 
 /** As thick as the measured states, from one to the next. */
@@ -123,7 +129,7 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
   const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.at(-1) ?? 0;
-  if (last < n - 1) dashed(g, { x: area.x[last]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) }, [2, 6], rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8));
+  if (last < n - 1) dashed(g, [{ x: area.x[last]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) }], [2, 6], rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8));
   if (known.length < 2) return;
   if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
     ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
@@ -141,14 +147,14 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
-  const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
+  const { from, via, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
-  if (ghost) dashed(g, from, to, [5, 5], rgba(c.ink3, 0.9 * change));
+  if (ghost) dashed(g, [from, via, to], [5, 5], rgba(c.ink3, 0.9 * change));
   if (moved >= DRAWN) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
     [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];
-    stroke(g, from, to);
+    stroke(g, from, via, to);
   }
 }
 
@@ -164,9 +170,17 @@ function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, fir
 }
 
 /** A point of a curve. */
-export function along({ from, to }: { from: Point; to: Point }, k: number): Point {
+export function along({ from, via, to }: { from: Point; via?: Point; to: Point }, k: number): Point {
+  if (via) return k < 0.5 ? along({ from, to: via }, 2 * k) : along({ from: via, to }, 2 * k - 1);
   const s = 3 * k * (1 - k), half = (from.x + to.x) / 2;
   return { x: from.x * (1 - k) ** 3 + half * s + to.x * k ** 3, y: from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k) };
+}
+
+/** Where a curve goes round a label of the stack that it comes to; none: it touches none. */
+export function around(curve: { from: Point; to: Point }, area: Area): { via?: Point } {
+  const x = area.x[0]! - 44, near = Array.from({ length: 41 }, (_, i) => along(curve, i / 40)).filter((at) => Math.abs(at.x - x) < 36);
+  const y = area.lanes && Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).find((y) => near.some((at) => Math.abs(at.y - y) < 15));
+  return y ? { via: { x, y: y + (near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } } : {};
 }
 
 /** What is drawn, but the answers: points with a radius. */
@@ -183,8 +197,8 @@ export function freeNear(to: readonly Point[], half: Point, { left, right, top, 
   let best = { ...to[0]!, to: to[0]! }, least = Infinity;
   const apart = (x: number, y: number, one: Point): number => Math.hypot(Math.max(0, Math.abs(x - one.x) - half.x), Math.max(0, Math.abs(y - one.y) - half.y));
   for (let y = top + half.y; y <= bottom - half.y; y += 3) for (let x = left + half.x; x <= right - half.x; x += 12) for (const one of to) {
-    let cost = apart(x, y, one);
-    for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 40;
+    let cost = 1.5 * apart(x, y, one);
+    for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 40 * Math.min(1, taken[i]!.r / 4);
     if (cost < least) [best, least] = [{ x, y, to: one }, cost];
   }
   return best;
