@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import re
 
 import pytest
 
@@ -136,9 +137,9 @@ def full(opened: Opened) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("view", "sentence"),
     [
-        ("image", "picture.png"),
+        ("image", "vit-base"),
         ("vector", "MiniLM"),
-        ("training", "runs/"),
+        ("training", "clearhead demo"),
         ("features", "--features"),
         ("difference", "--compare"),
     ],
@@ -146,3 +147,5 @@ def full(opened: Opened) -> dict[str, list[str]]:
 def test_a_link_to_a_place_that_the_model_does_not_have_says_so(shared_page: Open, view: str, sentence: str) -> None:
     opened = shared_page("translator", fragment(SOURCE, TARGET, view=view))
     becomes(lambda: [sentence in text for text in opened.page.locator("main p > code").all_inner_texts()], [True])
+    becomes(lambda: opened.page.locator("main .example figure").count() > 1, True)
+    assert not re.search(r"\{\w\}|gap\.|MODEL", opened.page.locator("main").inner_text())
