@@ -84,4 +84,4 @@ class GatedDelta(MixerConfig):
 
 
 Own = Annotated[ShortConvolution | StateSpace | GatedDelta, Field(discriminator="kind")]
-Mixer = Annotated[Own | MixerConfig, Kinds(Own, MixerConfig)]
+Mixer = Annotated[ShortConvolution | StateSpace | GatedDelta | MixerConfig, Kinds(Own, MixerConfig)]

@@ -22,6 +22,8 @@ from clearhead.progress import cached
 from clearhead.trace import Address, Edit, Trace
 
 LARGEST_HALF = 65504.0
+SHARES = (".attn.weights", ".cross.weights")
+"""The ends of the addresses of attention weights. A state's, `.mix.weights`, are no shares."""
 
 
 def to_pixels(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,7 +233,7 @@ def observe(
         edit=edit,
         without=MADE_AGAIN,
         arithmetic=arithmetic,
-        looks=(".weights",) if cells <= MOST_PIXELS else (),
+        looks=SHARES if cells <= MOST_PIXELS else (),
         look=look,
         before=before and (before[0].tensors, before[1]),
     )
@@ -262,7 +264,7 @@ def recompute(recording: Recording) -> RecomputeCheck:
     """
     refuse_long(recording, "check")
     found, by_hand = recomputed(recording).values(), recording.by_hand
-    weights = [value for a, value in recording.tensors.items() if a.endswith(".weights") and a not in by_hand]
+    weights = [value for a, value in recording.tensors.items() if a.endswith(SHARES) and a not in by_hand]
     return RecomputeCheck(
         recompute_max_abs=max(one.most for one in found),
         recompute_max_relative=max(one.relative for one in found),

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import pytest
 import torch
 
+from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import recompute, recomputed
 from clearhead.trace import Edit, scale, zero
-from tests.explorer.traced import CONFIGS, inputs, model_of, record
+from tests.explorer.traced import CONFIGS, inputs, model_of, record, stack
 
 CLOSE = 1e-5
 
@@ -41,6 +42,17 @@ def test_every_op_recomputes(name: str, edited: bool):
     worst = max(found, key=lambda address: found[address].relative)
     assert found[worst].relative <= CLOSE, worst
     assert recompute(recording).recompute_max_relative == found[worst].relative
+
+
+def test_a_state_recomputes():
+    """Its weights, which are no shares, are neither pixels nor rows that sum to 1."""
+    mixer = c.GatedDelta(layers=(0,), n_heads=4, n_key_heads=2)
+    recording = record(model_of(c.ModelConfig(decoder=stack(n_layers=2, mixer=mixer))), "one two three")
+    check, at = recompute(recording), "decoder.blocks.0.mix.weights"
+    assert check.recompute_max_relative <= CLOSE
+    assert check.rows_sum_max_error <= CLOSE
+    assert recording.facts[at].axes == "h t s"
+    assert f"{at}.u8" not in recording.pixels
 
 
 def test_a_wrong_weight_shows_where_it_is_used():

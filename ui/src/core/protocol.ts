@@ -111,7 +111,7 @@ export interface Plan {
 /** A whole network: encoder, decoder or both, and a head. */
 export interface ModelConfig {
   encoder: StackConfig | null; decoder: StackConfig | null;
-  head: { kind: "language" | "classification" | "tagging" | "span" | "vector" | "none"; tied?: boolean; bias?: boolean; transform?: boolean; transform_bias?: boolean; transform_alone?: boolean; scale?: number | null; soft_cap?: number | null; n_labels?: number; labels?: string[]; pool?: "first" | "last" | "mean" | "first_and_mean" | "attention"; patches_only?: boolean; distilled?: boolean; pooler?: boolean; pooler_activation?: "tanh" | "relu" | "gelu"; pools_last?: boolean; dropout?: number; problem_type?: "single_label_classification" | "multi_label_classification" | "regression" | null; transform_norm?: boolean; blank?: number | null; norm?: boolean; width?: number | null; fills?: boolean };
+  head: { kind: "language" | "classification" | "tagging" | "span" | "vector" | "none"; tied?: boolean; bias?: boolean; transform?: boolean; transform_bias?: boolean; transform_alone?: boolean; width?: number | null; scale?: number | null; soft_cap?: number | null; n_labels?: number; labels?: string[]; pool?: "first" | "last" | "mean" | "first_and_mean" | "attention"; patches_only?: boolean; distilled?: boolean; pooler?: boolean; pooler_activation?: "tanh" | "relu" | "gelu"; pools_last?: boolean; dropout?: number; problem_type?: "single_label_classification" | "multi_label_classification" | "regression" | null; transform_norm?: boolean; blank?: number | null; norm?: boolean; fills?: boolean };
   share_embeddings: boolean; init: Init;
 }
 
@@ -119,7 +119,7 @@ export interface ModelConfig {
 export interface StackConfig {
   input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
   d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding;
-  mixer: { kind: "short_convolution" | "state_space" | "gated_delta" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number | null; n_key_heads?: number | null; d_key?: number | null; d_value?: number | null; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null } | null;
+  mixer: { kind: "short_convolution" | "state_space" | "gated_delta" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number | null; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null; n_key_heads?: number | null; d_key?: number | null; d_value?: number | null } | null;
   n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
   window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
   soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads" | "turned_head";

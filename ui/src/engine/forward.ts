@@ -6,6 +6,7 @@ import { floats, largest, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
 import { compute } from "./ops";
 import { Rounded } from "./rounded/rounded";
+import { SHARES } from "./taps";
 
 export interface Pass {
   readonly plan: Plan;
@@ -74,7 +75,7 @@ export function check({ plan, weights, numbers, edits, values }: Pass): Check {
     for (let i = 0; i < data.length; i++) if (data[i] !== again[i]) most = Math.max(most, Math.abs(data[i]! - again[i]!));
     found.recompute_max_abs = Math.max(found.recompute_max_abs, most);
     found.recompute_max_relative = Math.max(found.recompute_max_relative, most / Math.max(largest(data), 1e-30));
-    if (op.out.endsWith(".weights")) found.rows_sum_max_error = Math.max(found.rows_sum_max_error, sumError(values.get(op.out)!));
+    if (SHARES.test(op.out)) found.rows_sum_max_error = Math.max(found.rows_sum_max_error, sumError(values.get(op.out)!));
   }
   return found;
 }

@@ -3,6 +3,9 @@
 import type { Fact } from "../core/protocol";
 import type { Floats } from "../core/tensor";
 
+/** Attention weights, whose rows sum to 1: those of a state, `.mix.weights`, are no shares. */
+export const SHARES = /\.(attn|cross)\.weights$/;
+
 type Axes = [end: RegExp, axes: string];
 
 /** docs/glossary.md says what the letters mean. */

@@ -6,7 +6,7 @@ import type { Floats } from "../../core/tensor";
 import { logSumExp, topIndices } from "../../core/top";
 import { byPath } from "../../engine/edits";
 import type { Pass } from "../../engine/forward";
-import { factsOf } from "../../engine/taps";
+import { factsOf, SHARES } from "../../engine/taps";
 
 const LIKELIEST = 20;
 
@@ -20,7 +20,7 @@ export function facts(pass: Pass): Record<string, Fact> {
 export function glance(pass: Pass): Map<string, Tensor> {
   const tensors = new Map<string, Tensor>();
   for (const [path, value] of pass.values) {
-    if (!path.endsWith(".weights")) continue;
+    if (!SHARES.test(path)) continue;
     const { pixels, max } = toPixels(value);
     tensors.set(`${path}.u8`, pixels).set(`${path}.max`, max);
   }

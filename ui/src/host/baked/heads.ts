@@ -6,6 +6,7 @@ import { floats, row } from "../../core/tensor";
 import { lengths } from "../../core/vectors";
 import type { Pass } from "../../engine/forward";
 import { compute } from "../../engine/ops";
+import { SHARES } from "../../engine/taps";
 
 const POINTED = 0.5, UNIFORM = 0.9;
 const TARGETS = ["first", "previous", "same", "next"] as const;
@@ -13,7 +14,7 @@ const TARGETS = ["first", "previous", "same", "next"] as const;
 export function statistics(pass: Pass): Record<string, HeadFacts> {
   const heads: [string, HeadFacts][] = [];
   for (const [path, value] of pass.values) {
-    if (!path.endsWith(".weights")) continue;
+    if (!SHARES.test(path)) continue;
     const [count = 0, queries = 0, keys = 0] = value.shape;
     for (let h = 0; h < count; h++) heads.push([`${path}[h=${h}]`, ofHead(row(value, h), queries, keys)]);
   }
