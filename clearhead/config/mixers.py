@@ -65,20 +65,23 @@ class GatedDelta(MixerConfig):
 
     builds = "clearhead.model.mixers.delta:GatedDeltaRule"
     kind: Literal["gated_delta"] = "gated_delta"
-    n_heads: Width | None = None
-    """Heads of values; default that of the stack."""
+    n_heads: Width
+    """Heads of values."""
     n_key_heads: Width | None = None
     """Heads of queries and keys, each for several heads of values; default n_heads."""
-    d_key: Width | None = None
-    """Width of a head's queries and keys; default that of the stack's heads."""
-    d_value: Width | None = None
-    """Width of a head's values; default d_key."""
+    d_key: Width = 128
+    """Width of a head's queries and keys."""
+    d_value: Width = 128
     width: Window = 4
     """Positions that the convolutions before the state read."""
 
+    @property
+    def key_heads(self) -> int:
+        return self.n_key_heads or self.n_heads
+
     @model_validator(mode="after")
     def _grouped(self) -> Self:
-        if self.n_heads and self.n_key_heads and self.n_heads % self.n_key_heads:
+        if self.n_heads % self.key_heads:
             raise ValueError(f"n_key_heads={self.n_key_heads} must divide n_heads={self.n_heads}")
         return self
 

@@ -74,6 +74,8 @@ class StackConfig(Config):
     """Scores become cap * tanh(scores / cap)."""
     sinks: bool = False
     """One learned score for each head, of a key without a value, that takes a share of each row of weights."""
+    attn_gate: bool = False
+    """Multiply what heads read by the sigmoid of a linear map of the position's state (Qiu et al. 2025, 2.2)."""
     qk_norm: bool = False
     """Normalise queries and keys before the product."""
     qk_norm_over: Literal["head", "heads", "turned_head"] = "head"

@@ -130,7 +130,7 @@ class Attention(Combining):
     def divisions(self) -> tuple[Division, ...]:
         """How the heads divide among processes."""
         return (
-            *(Division(name, "heads", "outputs") for name in "qkv"),
+            *(Division(name, "heads", "outputs") for name in ("q", "k", "v", "gate")),
             Division("out", "heads", "inputs"),
             *(
                 Division(name, "heads", "whole" if self.norms_heads_together else "states")
@@ -155,6 +155,9 @@ class Attention(Combining):
         self.k = nn.Linear(read, config.kv_heads * self.d_key, bias=config.has_key_bias)
         self.v = nn.Linear(read, config.kv_heads * self.d_value, bias=config.has_qkv_bias)
         self.out = nn.Linear(config.n_heads * self.d_value, config.d_model, bias=config.has_out_bias)
+        self.gate = None
+        if config.attn_gate:
+            self.gate = nn.Linear(config.d_model, config.n_heads * self.d_value, bias=config.has_qkv_bias)
         self.distance = None if cross else distance_scores(config)
         self.norms_heads_together, self.norms_last = (
             config.qk_norm_over == "heads",
@@ -199,8 +202,11 @@ class Attention(Combining):
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
         attend = self.explicit if self.is_explicit(k.shape[2], q.device) else self.fused
-        z = attend(_together(q, n), k, v, attn_bias, group)
-        return self.combine(_apart(z, n), onto or layout)
+        z = _apart(attend(_together(q, n), k, v, attn_bias, group), n)
+        if self.gate is not None:
+            gate = by_heads(layout.unpack(self.gate(x)), self.n_heads).sigmoid()
+            z = tap(self, "read", z, "b h t k") * tap(self, "gate", gate, "b h t k")
+        return self.combine(z, onto or layout)
 
     def keys_and_values(self, source: Tensor, layout: Layout, attn_bias: AttentionBias) -> tuple[Tensor, Tensor]:
         """b s d (or packed m d) -> b h s k each, keys rotated, and 0 in padding."""
@@ -307,7 +313,7 @@ class Attention(Combining):
     def steps(self, to: Steps, path: str, x: str, attn_bias: BiasSteps, *, memory: str | None = None) -> str:
         """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            source, shared = (x if memory is None else memory), None
+            whole, source, shared = x, (x if memory is None else memory), None
             if self.latent is not None:
                 x = self.latent.query_steps(to, f"{path}.latent", x)
                 source, shared = self.latent.key_steps(to, f"{path}.latent", source, f"{path}.k")
@@ -321,6 +327,13 @@ class Attention(Combining):
                 z = self.explicit_steps(to, path, (q, k, v), attn_bias)
             else:
                 z = self.fused_steps(to, path, (q, k, v))
+            if self.gate is not None:
+                read = to.named(f"{path}.read")
+                gate = to.linear(f"{path}.gate.linear", whole, self.gate, f"{path}.gate")
+                by = {"heads": self.n_heads, "width": self.d_value}
+                gate = to.do(f"{path}.gate.split", "split", gate, by=by)
+                gate = to.do(f"{path}.gate", "activation", gate, how="sigmoid")
+                z = to.do(z, "multiply", read, gate)
             return self.combine_steps(to, path, z)
 
     def fused_steps(self, to: Steps, path: str, qkv: tuple[str, str, str]) -> str:

@@ -73,7 +73,7 @@ LATENT = c.ModelConfig(encoder=small(**_LATENT), decoder=small(**_LATENT | {"lat
 """Keys that have a part in common."""
 MIXED = {
     "mixed": c.ModelConfig(decoder=small(n_layers=2, mixer=c.ShortConvolution(width=3, bias=True, layers=(1,)))),
-    "delta": c.ModelConfig(decoder=small(n_layers=2, mixer=c.GatedDelta(n_heads=4, n_key_heads=2, d_value=5))),
+    "delta": c.ModelConfig(decoder=small(n_layers=2, mixer=c.GatedDelta(n_heads=4, n_key_heads=2, d_key=6, d_value=5))),
 }
 """A state in place of attention."""
 

@@ -49,7 +49,7 @@ CONFIGS = {
         decoder=stack(mixer=c.StateSpace(n_heads=2, d_state=3, least_step=0.01, most_step=0.5, conv_bias=False))
     ),
     "gated_delta": c.ModelConfig(
-        decoder=stack(n_layers=3, mixer=c.GatedDelta(layers=(0, 2), n_heads=4, n_key_heads=2, d_value=5))
+        decoder=stack(n_layers=3, mixer=c.GatedDelta(layers=(0, 2), n_heads=4, n_key_heads=2, d_key=4, d_value=5))
     ),
     "encoder-decoder": both(),
     "encoder-decoder, post, dropout": both(norm_place="post", **DROPOUTS),

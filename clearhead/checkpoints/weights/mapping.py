@@ -372,6 +372,11 @@ def paired(rule: Rule, *places: int, width: int, rotated: int) -> Rule:
     return _each(rule, places, lambda tensor: gridded(tensor, (half, 2)), lambda tensor: gridded(tensor, (2, half)))
 
 
+def squeezed(rule: Rule) -> Rule:
+    """The same rule for tensors of theirs with an axis of length 1 after the first."""
+    return _each(rule, range(len(rule.ours)), lambda tensor: tensor.flatten(1), lambda tensor: tensor[:, None])
+
+
 def _each(
     rule: Rule, places: Sequence[int], load: "Callable[[Tensor], Tensor]", save: "Callable[[Tensor], Tensor]"
 ) -> Rule:

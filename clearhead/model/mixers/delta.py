@@ -41,9 +41,9 @@ def delta_by_steps(
     return torch.stack(made, 2), state
 
 
-def _solve(scores: Tensor, overlap: Tensor, rate: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def _solve(match: Tensor, overlap: Tensor, rate: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     r = torch.linalg.solve_triangular((rate * overlap).tril(-1), rate * u, upper=False, unitriangular=True)
-    return scores @ r, r
+    return match @ r, r
 
 
 def delta_by_chunks(
@@ -67,8 +67,8 @@ def delta_by_chunks(
             since, left = since * (own == last)[:, None, :, None], left * (own == own[:, -1:])[:, None, :, None]
             whole = whole * (own == last).all(1)[:, None, None, None]
             last = own[:, -1:]
-        scores, overlap = (q_ @ k_.mT) * kept, (k_ @ k_.mT) * kept
-        y, r = solve(scores, overlap, rate[:, :, at : at + size, None], v_ - since * (k_ @ state))
+        match, overlap = (q_ @ k_.mT) * kept, (k_ @ k_.mT) * kept
+        y, r = solve(match, overlap, rate[:, :, at : at + size, None], v_ - since * (k_ @ state))
         made.append(y + since * (q_ @ state))
         state = whole * state + (left * k_).mT @ r
     return torch.cat(made, 2), state
@@ -94,10 +94,9 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
 
     def __init__(self, config: GatedDelta, stack: StackConfig) -> None:
         super().__init__()
-        d, heads = stack.d_model, config.n_heads or stack.n_heads
-        self.n_heads, self.n_key_heads = heads, config.n_key_heads or heads
-        self.d_key = config.d_key or stack.head_width
-        self.d_value = config.d_value or self.d_key
+        d, heads = stack.d_model, config.n_heads
+        self.n_heads, self.n_key_heads = heads, config.key_heads
+        self.d_key, self.d_value = config.d_key, config.d_value
         keys, values = self.n_key_heads * self.d_key, heads * self.d_value
         self.n_kept = heads * self.d_key * self.d_value + (config.width - 1) * (2 * keys + values)
         self.q, self.k = (nn.Linear(d, keys, bias=False) for _ in range(2))
@@ -166,13 +165,13 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
             ("v", self.v, self.v_conv, self.n_heads),
         )
 
-    def explicit(self, scores: Tensor, overlap: Tensor, rate: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    def explicit(self, match: Tensor, overlap: Tensor, rate: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """`Solve` by the matrix of what each position reads of each value, as attention would."""
         lower = (rate * tap(self, "overlap", overlap, "b h t s")).tril(-1)
         eye = torch.diag_embed(rate[..., 0])
         corrections = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
         corrections = tap(self, "corrections", corrections, "b h t s")
-        weights = tap(self, "weights", tap(self, "scores", scores, "b h t s") @ corrections, "b h t s")
+        weights = tap(self, "weights", tap(self, "match", match, "b h t s") @ corrections, "b h t s")
         return weights @ u, corrections @ u
 
     def steps(self, to: Steps, path: str, x: str) -> str:
@@ -215,14 +214,14 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
         kept = to.do(f"{path}.kept.sums", "sums_between", decay)
         kept = to.do(f"{path}.kept.masked", "mask", kept, how=path)
         kept = to.do(f"{path}.kept", "activation", kept, how="exp")
-        scores = to.do(f"{path}.scores.product", "matmul_nt", q, k)
-        scores = to.do(f"{path}.scores", "multiply", scores, kept)
+        match = to.do(f"{path}.match.product", "matmul_nt", q, k)
+        match = to.do(f"{path}.match", "multiply", match, kept)
         overlap = to.do(f"{path}.overlap.product", "matmul_nt", k, k)
         overlap = to.do(f"{path}.overlap", "multiply", overlap, kept)
         minus = to.do(f"{path}.rate.minus", "scale", rate, by={"factor": -1.0})
         taken = to.do(f"{path}.corrections.taken", "weigh", overlap, minus)
         corrections = to.do(f"{path}.corrections", "correct", taken, rate)
-        weights = to.do(f"{path}.weights", "matmul", scores, corrections)
+        weights = to.do(f"{path}.weights", "matmul", match, corrections)
         return to.do(f"{path}.read", "matmul", weights, v)
 
 

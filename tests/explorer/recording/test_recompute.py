@@ -46,7 +46,7 @@ def test_every_op_recomputes(name: str, edited: bool):
 
 def test_a_state_recomputes():
     """Its weights, which are no shares, are neither pixels nor rows that sum to 1."""
-    mixer = c.GatedDelta(layers=(0,), n_heads=4, n_key_heads=2)
+    mixer = c.GatedDelta(layers=(0,), n_heads=4, n_key_heads=2, d_key=6, d_value=5)
     recording = record(model_of(c.ModelConfig(decoder=stack(n_layers=2, mixer=mixer))), "one two three")
     check, at = recompute(recording), "decoder.blocks.0.mix.weights"
     assert check.recompute_max_relative <= CLOSE

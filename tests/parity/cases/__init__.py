@@ -62,7 +62,7 @@ MAIN = (
 """Families that are compared class by class."""
 PICTURED: list[Case] = of("llava", "gemma3", "paligemma", "idefics3", "smolvlm")
 """Models of pictures within texts."""
-TEXT_PARTS: list[Case] = of("llava_next", "llava_onevision")
+TEXT_PARTS: list[Case] = of("llava_next", "llava_onevision", "qwen3_5", "qwen3_5_moe")
 """Models of pictures and texts, of which the text model is compared."""
 CASES: list[Case] = of(*MAIN)
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]

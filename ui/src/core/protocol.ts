@@ -112,18 +112,19 @@ export interface Plan {
 export interface ModelConfig {
   encoder: StackConfig | null; decoder: StackConfig | null;
   head: { kind: "language" | "classification" | "tagging" | "span" | "vector" | "none"; tied?: boolean; bias?: boolean; transform?: boolean; transform_bias?: boolean; transform_alone?: boolean; width?: number | null; scale?: number | null; soft_cap?: number | null; n_labels?: number; labels?: string[]; pool?: "first" | "last" | "mean" | "first_and_mean" | "attention"; patches_only?: boolean; distilled?: boolean; pooler?: boolean; pooler_activation?: "tanh" | "relu" | "gelu"; pools_last?: boolean; dropout?: number; problem_type?: "single_label_classification" | "multi_label_classification" | "regression" | null; transform_norm?: boolean; blank?: number | null; norm?: boolean; fills?: boolean };
-  share_embeddings: boolean; init: Init;
+  pictures: PictureInput | null; share_embeddings: boolean; init: Init;
 }
 
 /** A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm. */
 export interface StackConfig {
   input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
   d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding;
-  mixer: { kind: "short_convolution" | "state_space" | "gated_delta" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number | null; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null; n_key_heads?: number | null; d_key?: number | null; d_value?: number | null } | null;
+  mixer: { kind: "short_convolution" | "state_space" | "gated_delta" | string; layers: number[] | null; width?: number; bias?: boolean; n_heads?: number; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; least_step?: number; most_step?: number | null; n_key_heads?: number | null; d_key?: number; d_value?: number } | null;
   n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
   window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
-  soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads" | "turned_head";
-  rotary_layers: number[] | null; norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
+  soft_cap: number | null; sinks: boolean; attn_gate: boolean; qk_norm: boolean;
+  qk_norm_over: "head" | "heads" | "turned_head"; clip_qkv: number | null; rotary_layers: number[] | null;
+  norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
   norm_gain: "weight" | "one_plus_weight" | "none"; norm_eps: number; first_norm: boolean;
   parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null; branch_scale: number | null;
   layer_scale: number | null; activation: string; gated: boolean; clamp: Clamp | null; experts: Experts | null;
@@ -170,6 +171,17 @@ export interface Experts {
   scale: number | null; router_bias: boolean; correction: boolean; n_groups: number | null;
   n_groups_chosen: number | null; group_best: number; shared: number | null; shared_gate: boolean;
   layers: number[] | null; balance: number;
+}
+
+/** Pictures that a tower reads, and whose vectors take the places of marks in a text (Liu et al. 2023, 4.1). */
+export interface PictureInput {
+  tower: StackConfig; projector: Projector; mark_id: number; keeps_first: boolean; sees: "past" | "picture" | "prompt";
+  first_id: number | null; last_id: number | null; around: string; tiles: boolean;
+}
+
+/** W join(Norm(pool(states))), or with an activation W2 act(W1 …): one vector of the text model for some patches. */
+export interface Projector {
+  pool: number; join: number; norm_eps: number | null; activation: string | null; bias: boolean;
 }
 
 /** The distribution of a new network's weights. */

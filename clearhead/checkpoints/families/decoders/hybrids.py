@@ -8,17 +8,21 @@ from clearhead.checkpoints.families.decoders.llama import llama_like, renamed
 from clearhead.checkpoints.families.shared import FULL, MOST_LAYERS
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import Alias, Field, Values, computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, rename, reshape, split
-from clearhead.config import ModelConfig, ShortConvolution
+from clearhead.checkpoints.weights.mapping import Rule, rename, split, squeezed
+from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 
 
-def _layers(name: str) -> Field:
-    """The layers that `layer_types` gives the mixer; `name` is their name for such a layer."""
+def mixed_layers(name: str, *, every: str = "") -> Field:
+    """The layers that `layer_types` gives the mixer; `name` is their name for such a layer.
+
+    Without layer_types, all have attention, or with `every` only every n-th, where this field says n.
+    """
 
     def read(kinds: list[str] | None, values: Values) -> list[int] | None:
         n = min(values["num_hidden_layers"], MOST_LAYERS)
-        kinds = [FULL] * n if kinds is None else kinds
+        step = values[every] if every else 1
+        kinds = [name if (i + 1) % step else FULL for i in range(n)] if kinds is None else kinds
         if len(kinds) != n or not {*kinds} <= {FULL, name}:
             raise UserError(f"expected {FULL} or {name} for each of num_hidden_layers={n}, got {short(kinds)}")
         own = [i for i, kind in enumerate(kinds) if kind == name]
@@ -64,14 +68,12 @@ LFM2_NAMES = {
 }
 
 
-def _lfm2_rules(config: ModelConfig) -> Sequence[Rule]:
-    mixer = config.output.mixer
-    assert isinstance(mixer, ShortConvolution)
-    d, width, ours = config.output.d_model, mixer.width, "decoder.blocks.{i}.mix"
+def _lfm2_rules(_: ModelConfig) -> Sequence[Rule]:
+    ours = "decoder.blocks.{i}.mix"
     return (
         *renamed(LFM2_NAMES),
         split("layers.{i}.conv.in_proj.{p}", [f"{ours}.{name}.{{p}}" for name in ("in_gate", "out_gate", "value")]),
-        reshape("layers.{i}.conv.conv.weight", f"{ours}.conv.weight", there=(d, 1, width), here=(d, width)),
+        squeezed(rename("layers.{i}.conv.conv.weight", f"{ours}.conv.weight")),
         rename("layers.{i}.conv.conv.bias", f"{ours}.conv.bias"),
     )
 
@@ -79,7 +81,7 @@ def _lfm2_rules(config: ModelConfig) -> Sequence[Rule]:
 LFM2 = llama_like(
     "lfm2",
     "Lfm2",
-    _layers(CONV),
+    mixed_layers(CONV),
     same("conv_L_cache", "decoder.mixer.width", default=3),
     same("conv_bias", "decoder.mixer.bias", default=False),
     computed("block_auto_adjust_ff_dim", write=lambda *_: False, default=False),

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from clearhead.checkpoints.families.decoders.deltas import QWEN3_5, QWEN3_5_MOE
 from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
 from clearhead.checkpoints.families.decoders.two_kinds import GEMMA, GEMMA2, GEMMA3
 from clearhead.checkpoints.families.family import Family, prefixed
@@ -205,6 +206,10 @@ LLAVA = (
 )
 LLAVA_NEXT = tuple(text_part(one, "llava_next", "LlavaNextForConditionalGeneration", LINES) for one in IN_LLAVA)
 LLAVA_ONEVISION = text_part(QWEN2, "llava_onevision", "LlavaOnevisionForConditionalGeneration", LINES, either=True)
+QWEN3_5_PICTURES, QWEN3_5_MOE_PICTURES = (
+    text_part(one, one.model_type.removesuffix("_text"), f"{name}ForConditionalGeneration", ("visual",))
+    for one, name in ((QWEN3_5, "Qwen3_5"), (QWEN3_5_MOE, "Qwen3_5Moe"))
+)
 
 # --- Gemma 3 (Gemma Team 2025) and PaliGemma (Beyer et al. 2024) ---------------------------------------------------
 
