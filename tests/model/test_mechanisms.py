@@ -26,6 +26,7 @@ test_properties = properties_of(
     {"parallel": "one_norm", "first_norm": False},
     {"parallel": "two_norms", "norm": "rms", "gated": True},
     {"sinks": True},
+    {"attn_gate": True},
     {"d_head": 8, "latent": c.Latent(rank=5, d_shared=2, d_value=3, query_rank=4, bias=True)},
     {
         "d_head": 6,
