@@ -53,7 +53,7 @@ def test_quantized_weights_leave_the_checkpoint_they_were_made_from():
     ("fields", "mechanism", "said"),
     [
         ({"ssm_state_size": 16}, "state space layers", "ssm_state_size=16"),
-        ({"layer_types": ["linear_attention", "full_attention"]}, "linear attention or recurrent layers", "2 values"),
+        ({"layer_types": ["chunked_attention", "full_attention"]}, "sparse attention", "2 values"),
         ({"bbox_cost": 5, "num_queries": 100}, "detection, segmentation or depth", "num_queries=100"),
         ({"retrieval_vector_size": 768}, "retrieval from an index of passages", "retrieval_vector_size=768"),
     ],

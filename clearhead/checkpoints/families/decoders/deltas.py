@@ -146,7 +146,7 @@ QWEN3_NEXT = _like(
 )
 
 # Fields that the reference does not read.
-UNREAD = ignored("attn_output_gate", "output_gate_type", "mamba_ssm_dtype", "mtp_*", "unsloth_*")
+UNREAD = ignored("attn_output_gate", "output_gate_type", "mamba_ssm_dtype", "mtp_*", "unsloth_*", "vision_*_token_id")
 
 
 def _text(family: Family, name: str) -> Family:
