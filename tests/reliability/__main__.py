@@ -105,7 +105,7 @@ def put_into(page: Path, found: list[Result]) -> None:
     kept = [int(number) for number, line in lines.items() if " | yes | " in line]
     inside, more = sum(number <= IN_MATRIX for number in kept), len(rows()) - IN_MATRIX
     beyond = f"{len(kept) - inside} of {more} beyond it"
-    table = [f"{inside} of {IN_MATRIX} rows of the matrix were seen kept, and {beyond}. {Machine.now(None)}"]
+    table = [f"{inside} of {IN_MATRIX} rows of the matrix held in this run, and {beyond}. {Machine.now(None)}"]
     for area in dict.fromkeys(row.area for row in rows()):
         table += ["", f"### {area}", "", "| row | promise | kept | what was counted | when |", "|---|---|---|---|---|"]
         table += [lines[number] for row in rows() if row.area == area and (number := str(row.number)) in lines]

@@ -53,7 +53,7 @@ def _beyond(rows: Tensor) -> tuple[float, str]:
     by = torch.maximum(seen.amin(0) - new.amin(0), new.amax(0) - seen.amax(0))
     shares = {limit: (by > limit).double().mean().item() for limit in (0.01, 0.1, 0.5)}
     told = ", ".join(f"{share:.0%} by more than {limit:g}" for limit, share in shares.items())
-    return shares[0.1], f"{told}, where -1 to 1 is the most"
+    return shares[0.1], f"{told} (values are between -1 and 1)"
 
 
 def _s1_31(i: Inputs) -> Statement:
@@ -64,7 +64,9 @@ def _s1_31(i: Inputs) -> Statement:
 def _s0_63(i: Inputs) -> Statement:
     rotary = rotation(torch.arange(2 * i["n"])[None], *rotary_frequencies(c.Rotary(), i["d_head"]))
     outside, told = _beyond(rotary(torch.ones(1, 1, 2 * i["n"], i["d_head"]))[0, 0])
-    return Statement(outside == 0, f"turned vectors that no distance below {i['n']} gives: dimensions {told}")
+    return Statement(
+        outside == 0, f"dimensions of rotated vectors that leave the range of distances below {i['n']}: {told}"
+    )
 
 
 def _s1_35(i: Inputs) -> Statement:

@@ -183,7 +183,9 @@ def _s3_31(_: Inputs) -> Statement:
 
     ratio = flops(65_536, explicit=False) / flops(32_768, explicit=False)
     same = flops(32_768, explicit=False) == flops(32_768, explicit=True)
-    told = f"{ratio:.2f} times the FLOPs at twice the length, {'as many' if same else 'not as many'} as explicitly"
+    told = (
+        f"{ratio:.2f} times the FLOPs at twice the length, {'as many' if same else 'not as many'} as explicit attention"
+    )
     return Statement(ratio < 2.1, told)
 
 
@@ -295,7 +297,7 @@ def _s1_37(i: Inputs) -> Statement:
     row, column = w.clone(), w.clone()
     row[0], column[:, 0] = 0.0, 0.0
     by_row, by_column = moved(row), moved(column)
-    return Statement(by_row == 1, f"a row of W_1 moves {by_row} of {i['d_ff']} units, a column {by_column}")
+    return Statement(by_row == 1, f"a row of W_1 changes {by_row} of {i['d_ff']} units, a column {by_column}")
 
 
 def _s4_30(i: Inputs) -> Statement:
