@@ -29,7 +29,7 @@ from clearhead.model import Tokens
 from clearhead.model.assign import merged
 from clearhead.progress import counted
 from clearhead.tasks import scores
-from clearhead.tasks.scores import ScoredRows
+from clearhead.tasks.scores import ScoredRows, mean
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ScoreChange:
     second: float
     difference: float
     interval: tuple[float, float]
-    """Where 95% of paired bootstrap resamples of the texts have the difference."""
+    """The 95% interval of the difference, over texts."""
     p: float
 
 
@@ -120,10 +120,10 @@ def summarize(
     """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
     place, furthest, both = (_column(found, name, order) for name in ("place", "furthest", "means"))
     scores = {} if found[0].sums is None else _scores(_column(found, "sums", order))
-    changed, kl = means(both)
+    (changed, kl), share = means(both), ScoredRows(mean, (both[:, 0],), is_share=True)
     rows = [i for i in np.argsort(-furthest, kind="stable") if place[i, 0] >= 0]
     texts = [_changed(model, known[i], place[i], float(furthest[i])) for i in rows[:top]]
-    return Answers(changed, kl, scores, len(rows), tuple(texts))
+    return Answers(replace(changed, interval=share.interval), kl, scores, len(rows), tuple(texts))
 
 
 def _chooses(head: c.Head) -> bool:
@@ -146,7 +146,7 @@ def _scores(sums: np.ndarray) -> dict[str, ScoreChange]:
         return {}
     found: dict[str, ScoreChange] = {}
     for name, one, other in (("loss", *columns[:2]), ("accuracy", *columns[2:])):
-        pair = [ScoredRows(_share, (column, n)) for column in (one, other)]
+        pair = [ScoredRows(_share, (column, n), is_share=name == "accuracy") for column in (one, other)]
         gap = scores.difference(*pair)
         first, second = (_share(column, n) for column in (one, other))
         found[name] = ScoreChange(first, second, gap.value, gap.interval, gap.p)

@@ -43,7 +43,7 @@ class Comparison:
         return cls(first, second, len(one.examples), scores, most_different(one.examples, other.examples))
 
     def __repr__(self) -> str:
-        resampled = f"{amount(self.n, 'examples')}; 95% intervals and p from {RESAMPLES:,} paired bootstrap resamples"
+        resampled = f"{amount(self.n, 'examples')}; 95% intervals; p from {RESAMPLES:,} paired bootstrap resamples"
         lines = [f"first:  {self.first}", f"second: {self.second}", resampled if self.n else "all data"]
         lines += [line(name, row) for name, row in self.scores.items()]
         return "\n".join([*lines, *(text for title, some in self.examples.items() for text in shown(title, some))])
@@ -52,8 +52,7 @@ class Comparison:
 def check_same(first: str, second: str, one: Evaluation, other: Evaluation) -> None:
     """Raises UserError unless both are measured on the same examples."""
     sizes = len(one.examples), len(other.examples)
-    same = [(e.source, e.reference) for e in one.examples] == [(e.source, e.reference) for e in other.examples]
-    if not same:
+    if [(e.source, e.reference) for e in one.examples] != [(e.source, e.reference) for e in other.examples]:
         got = f"{sizes[0]:,} and {sizes[1]:,} examples" if sizes[0] != sizes[1] else "other texts or labels"
         raise UserError(
             f"{first} and {second}: expected the same test data, got {got}; give the data for both with --data,"
@@ -61,22 +60,20 @@ def check_same(first: str, second: str, one: Evaluation, other: Evaluation) -> N
         )
 
 
-def compared(one: Evaluation, other: Evaluation) -> dict[str, dict[str, JsonValue]]:
+def compared(one: Evaluation, other: Evaluation) -> dict[str, dict[str, Any]]:
     """Each score that both have: the two values and their difference, with intervals where examples have a share."""
     both = {score.name: (score, second) for score in one.scores for second in other.scores if score.name == second.name}
     return {name: _row(*scores) for name, scores in both.items()}
 
 
-def _row(first: Score, second: Score) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {"first": first.value, "second": second.value}
-    if first.rows is None or second.rows is None or len(first.rows) != len(second.rows):
-        return row | {"difference": second.value - first.value}
-    found = difference(first.rows, second.rows)
-    row |= {
-        "first_interval": [*first.rows.interval],
-        "second_interval": [*second.rows.interval],
-    }
-    return row | {"difference": found.value, "interval": [*found.interval], "p": found.p}
+def _row(first: Score, second: Score) -> dict[str, Any]:
+    row = {"first": first.value, "second": second.value, "difference": second.value - first.value}
+    one, other = first.rows, second.rows
+    if one is None or other is None or len(one) != len(other):
+        return row
+    found = difference(one, other)
+    intervals = {"first_interval": one, "second_interval": other, "interval": found}
+    return row | {name: [*each.interval] for name, each in intervals.items()} | {"p": found.p}
 
 
 def line(name: str, row: Mapping[str, Any]) -> str:

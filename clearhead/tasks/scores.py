@@ -54,7 +54,7 @@ class Difference:
 
     value: float
     interval: tuple[float, float]
-    """Where 95% of paired bootstrap resamples of the examples fall."""
+    """The 95% interval of the difference."""
     p: float
     """The two-sided p-value: how often resamples of two equal models differ by as much."""
 

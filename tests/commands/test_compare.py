@@ -18,7 +18,7 @@ from tests.tasks.test_classification import rows, write_table
 
 def compared(shell: Shell, *words: str) -> dict[str, Any]:
     said = shell.done("compare", *words, "--json")
-    assert "95% intervals and p from 1,000 paired bootstrap resamples" in said.err
+    assert "95% intervals; p from 1,000 paired bootstrap resamples" in said.err
     return said.json | {"told": said.err}
 
 

@@ -2,12 +2,8 @@
 
 import json as json_lines
 import sys
-from typing import TYPE_CHECKING
 
 from clearhead.cli.options import Device, Files, OneObject
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 
 def compare(
@@ -24,7 +20,7 @@ def compare(
 ) -> None:
     """Compare two models on the same examples: is one better, or is it chance?
 
-    Each score has a 95% interval. The difference has one too, and a p-value, by paired bootstrap resampling of the
+    Each score and the difference have a 95% interval. The p-value comes from paired bootstrap resamples of the
     examples. Then follow the examples where each model is most clearly better than the other.
     Without files, both are measured on the test data of their recipes (else on the validation data), which must be
     the same.
@@ -50,9 +46,6 @@ def compare(
         examples = {
             title: [vars(a) | {"other": vars(b)} for a, b in some] for title, some in comparison.examples.items()
         }
-        models: dict[str, JsonValue] = {"first": first, "second": second, "examples": comparison.n}
-        print(
-            json_lines.dumps(
-                models | {"scores": {name: json_of(row) for name, row in comparison.scores.items()}} | examples
-            )
-        )
+        scores = {name: json_of(row) for name, row in comparison.scores.items()}
+        models = {"first": first, "second": second, "examples": comparison.n, "scores": scores}
+        print(json_lines.dumps(models | examples))

@@ -58,7 +58,7 @@ def difference(
     Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A, and the heads and neurons by how much more their own
     weights changed than those beside them. With --data, ranks the heads and neurons by how much what they write changes
     by their own weights, on the same inputs; says how much of the answer each carries in both models; and counts the
-    answers that changed, with 95% bootstrap intervals over texts.
+    answers that changed, with 95% intervals over texts.
 
     Args:
         first: Folder of a model or run, RUN@STEP for one checkpoint, or the name of a model on the Hugging Face hub.
@@ -169,9 +169,8 @@ def _part(one: "PartChange") -> tuple[str, ...]:
 
 
 def _answers(found: "Answers") -> Iterator[tuple[str, ...]]:
-    changed, kl = found.changed, found.kl
-    yield "answers that changed", "", "", f"{changed.value:.1%}", between(changed.interval, ".1%")
-    yield "KL(A || B), nats", "", "", f"{kl.value:.4f}", between(kl.interval, ".4f")
+    yield "answers that changed", "", "", f"{found.changed.value:.1%}", between(found.changed.interval, ".1%")
+    yield "KL(A || B), nats", "", "", f"{found.kl.value:.4f}", between(found.kl.interval, ".4f")
     for name, one in found.scores.items():
         yield _score(f"{name} of the next token", asdict(one))
 
