@@ -79,10 +79,9 @@ ADDED = "From other packages"
 """The group of a function that another package adds. An App names its own group."""
 EPILOGUE = (
     "Begin with `clearhead demo`. `clearhead COMMAND --help` explains one command, and `clearhead --install-completion`"
-    " completes them in bash, zsh and fish. Results go to standard output,"
-    " everything else to standard error; with --debug an error shows where in the code it arose, with"
-    " --no-tokenizer a model opens without its tokenizer, for commands that read no text, and with --explain a"
-    " command that writes text says in the end by which paths (docs/inference.md).\n\n"
+    " completes them in bash, zsh and fish. Results go to standard output, everything else to standard error. Every"
+    " command takes --debug, which shows where in the code an error arose, --no-tokenizer, which opens a model without"
+    " its tokenizer, and --explain, which says at the end by which fast paths a text was written.\n\n"
     "Exit codes: 0 done, 2 a mistake of yours, 3 out of memory, 4 training met NaN or infinity, 130 or 143 stopped"
     " by Ctrl-C or SIGTERM."
 )
@@ -150,4 +149,4 @@ def _places(command: str | None) -> dict[str, tuple[str, str]]:
         if command in places:
             return places
         raise
-    return places | {name: (ADDED, where) for name, where in added.items()}
+    return places | {name: (places.get(name, (ADDED,))[0], where) for name, where in added.items()}

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def first_screen(groups: dict[str, dict[str, str]], folder: Path) -> Iterator[st
     listed = {name for names in groups.values() for name in names}
     added = [name for name in extensions("commands") if name not in listed]
     rows += [(title.split()[0].lower(), " ".join(names)) for title, names in groups.items()]
-    yield from aligned([*rows, *([("added", " ".join(added))] if added else [])])
+    rows += [("added", " ".join(added))] if added else []
+    yield from aligned(rows)
     yield "clearhead help GROUP explains these commands, clearhead COMMAND --help one of them."
 
 
@@ -48,8 +50,8 @@ def _here(folder: Path) -> Iterator[str]:
     if runs:
         newest = pasted(runs[-1].parent.relative_to(folder))
         yield f"{amount(len(runs), 'runs')}: clearhead evaluate {newest}, clearhead explore {newest}"
-    elif tables := sorted(path for pattern in TABLES for path in folder.glob(pattern)):
-        yield f"{tables[0].name}: clearhead train {pasted(tables[0].name)} --dry-run"
+    elif tables := sorted(path.name for pattern in TABLES for path in folder.glob(pattern)):
+        yield f"{tables[0]}: clearhead train {pasted(tables[0])} --dry-run"
 
 
 def help_(*group: str) -> None:
@@ -69,27 +71,32 @@ def help_(*group: str) -> None:
 
 def doctor() -> None:
     """Say what this machine has, what is quick on it, and which extras are installed. Changes nothing."""
+    import webbrowser
+
     import torch
 
-    from clearhead.machine.memory import available_memory, gigabytes
+    from clearhead.machine.memory import gigabytes, memory_limits
 
     name, flags = _processor()
     cache = cache_folder()
-    held = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) if cache.is_dir() else 0
-    missing = {package: extra for package, extra in EXTRAS.items() if find_spec(package) is None}
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    missing = {package: extra for package, extra in EXTRAS.items() if not find_spec(package)}
+    browser = "none"
+    with suppress(webbrowser.Error):
+        browser = webbrowser.get().name or "of the system"
+    gpus = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
     rows = [
         ("clearhead", f"{__version__}, Python {platform.python_version()}, torch {torch.__version__}"),
-        ("processor", f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"),
+        ("processor", f"{name}, {amount(os.cpu_count() or 1, 'cores')}, {amount(torch.get_num_threads(), 'threads')}"),
         ("float32", f"kernels of {torch.backends.cpu.get_cpu_capability()}"),
     ]
     for kind, sets in PRODUCTS.items():
-        own = next((one for one in sets if one in flags), None)
-        rows.append((kind, f"quick: products by {own}" if own else f"slow: none of {', '.join(sets)} here"))
+        own = [one for one in sets if one in flags]
+        rows.append((kind, f"quick: products by {own[0]}" if own else f"slow: none of {', '.join(sets)} here"))
     rows += [
-        ("memory", ", ".join(map(str, available_memory(torch.device("cpu"))[:1])) or "unknown"),
+        ("memory", str([*memory_limits(), "unknown"][0])),
         ("GPU", ", ".join(gpus) or ("mps" if torch.backends.mps.is_available() else "none")),
-        ("cache", f"{gigabytes(held)} in {cache}"),
+        ("browser", browser),
+        ("cache", f"{gigabytes(sum(path.stat().st_size for path in cache.rglob('*') if path.is_file()))} in {cache}"),
         ("extras", f"without {', '.join(missing)}" if missing else "all"),
     ]
     print(*aligned(rows), sep="\n")
@@ -103,6 +110,5 @@ def _processor() -> tuple[str, set[str]]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return "unknown processor", set()
-    facts = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
-    named = {key.strip(): value for key, value in facts.items()}
-    return named.get("model name", "unknown processor").strip(), {*named.get("flags", "").split()}
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return facts.get("model name", "unknown processor"), {*facts.get("flags", "").split()}

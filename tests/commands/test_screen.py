@@ -29,10 +29,22 @@ def test_a_group_has_its_commands_alone(shell: Shell):
     assert "wrong-labels" in said
     assert "translate" not in said
     assert "translate" in shell.done("help").out
+    assert " lab " in shell.done("help", "learn").out
     assert shell.refused("help", "juge").startswith("help: expected train, use, look, judge, share, plan, learn")
 
 
 def test_doctor_names_what_the_machine_has(shell: Shell):
     rows = dict(line.split(maxsplit=1) for line in shell.done("doctor").out.splitlines())
-    assert rows.keys() >= {"clearhead", "processor", "float32", "bfloat16", "int8", "memory", "GPU", "cache", "extras"}
+    assert rows.keys() >= {
+        "clearhead",
+        "processor",
+        "float32",
+        "bfloat16",
+        "int8",
+        "memory",
+        "GPU",
+        "browser",
+        "cache",
+        "extras",
+    }
     assert "GB of" in rows["memory"]
