@@ -18,7 +18,7 @@ import cyclopts
 from starlette.applications import Starlette
 
 from clearhead.capture.passes import every_address
-from clearhead.cli.commands import COMMANDS, application
+from clearhead.cli.commands import COMMANDS, REPLACED, application
 from clearhead.extensions import Group
 from clearhead.serve import schemas, server
 from clearhead.tasks.registry import recipe_schema
@@ -105,7 +105,7 @@ def commands(app: cyclopts.App, path: str = "clearhead") -> Iterator[str]:
         for argument in app.assemble_argument_collection():
             yield from (f"command {path} {name}" for name in argument.names if argument.show)
     for name in app:
-        if not name.startswith("-"):
+        if not name.startswith("-") and name not in REPLACED:
             yield from commands(app[name], f"{path} {name}")
 
 

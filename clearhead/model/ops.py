@@ -144,9 +144,9 @@ KINDS: dict[str, Kind] = {}
 """Every kind by its name. The file of a mechanism adds the kinds that only it needs."""
 
 
-def is_own(name: str) -> bool:
-    """Returns True if the library itself defines this kind of op, not another package."""
-    return KINDS[name].evaluate.__module__.startswith("clearhead.")
+def is_own(op: Op) -> bool:
+    """Returns True if the library itself defines this kind of op and its function, not another package."""
+    return (op.op != "activation" or "." not in op.how) and KINDS[op.op].evaluate.__module__.startswith("clearhead.")
 
 
 def only_sized(call: Call) -> Tensor:

@@ -227,7 +227,7 @@ def explain(error: ValidationError, where: str, *, schema: Schema | None = None,
             remedy = nearest(given, tags) if "tag" in context else f"set it to one of {', '.join(tags)}"
             return f"{where}:{'.'.join([*place.path, name])}: expected one of {', '.join(tags)}, got {given}; {remedy}"
     message = expectation(first)
-    given = "" if isinstance(first["input"], Mapping) else f", got {repr(first['input'])[:100]}"
+    given = "" if isinstance(first["input"], Mapping) or ", got " in message else f", got {repr(first['input'])[:100]}"
     return f"{where}:{field}: {message}{given}" if field else f"{where}: {message}{given}"
 
 

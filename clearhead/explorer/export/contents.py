@@ -121,9 +121,10 @@ def contents(
 def _refuse_ops_of_packages(ops: Iterable[Op]) -> None:
     """A file's page computes in JavaScript, so it knows only the library's own kinds of op."""
     for op in ops:
-        if not is_own(op.op):
+        if not is_own(op):
+            name = op.how if op.op == "activation" else op.op
             raise UserError(
-                f"export: expected ops of clearhead's own, got {op.op!r} at {op.out}, which another package adds; "
+                f"export: expected ops of clearhead's own, got {name!r} at {op.out}, which another package adds; "
                 "open the model in the explorer without a file: its server computes it"
             )
 

@@ -179,6 +179,13 @@ def test_a_model_with_an_op_of_another_package_is_refused(tmp_path, monkeypatch)
     monkeypatch.setitem(KINDS, "rstd", replace(norm, evaluate=lambda call: 1 / call.x[0].std(-1, keepdim=True)))
     with pytest.raises(UserError, match=r"^export: expected ops of clearhead's own, got 'rstd' at .*; open .*$"):
         export.export_page(model, "one", path=tmp_path / "no.html")
+    monkeypatch.setitem(KINDS, "rstd", norm)
+    monkeypatch.setattr("clearhead.config.mechanism.extensions", lambda _: {"own.tanh": "torch:tanh"})
+    config = CONFIGS["decoder_pre_learned"]
+    decoder = config.stacks["decoder"].model_copy(update={"activation": "own.tanh"})
+    model = model_of(config.model_copy(update={"decoder": decoder}))
+    with pytest.raises(UserError, match=r"^export: expected ops of clearhead's own, got 'own.tanh' at .*; open .*$"):
+        export.export_page(model, "one", path=tmp_path / "no.html")
     assert [*tmp_path.iterdir()] == []
 
 
