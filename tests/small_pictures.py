@@ -1,5 +1,6 @@
-"""A small random model of the reference library that reads pictures within a text, with its processor."""
+"""Small random models of the reference library that read pictures within a text, with their processors."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,32 +8,54 @@ import tokenizers
 from tokenizers import pre_tokenizers, processors
 
 from tests.later import later
-from tests.parity.cases import PICTURED
+from tests.parity.cases import of
 from tests.parity.harness import reference
 
 transformers = later("transformers")
-WORDS = ["<pad>", "<s>", "</s>", "<unk>", "what", "is", "this", "a", "red", "?", "in"]
+WORDS = ["<pad>", "<s>", "</s>", "<unk>", "what", "is", "this", "a", "red", "?", "in", " ", "\n", "\n\n", "\n\n\n"]
 TEMPLATE = (
     "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
     "{% if c.type == 'image' %}<image>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %} {% endfor %}"
 )
+MARKS = {"gemma3": "<start_of_image>"}
+TILES = "<fake_token_around_image>", "<global-img>", *(f"<row_{r}_col_{c}>" for r in (1, 2) for c in (1, 2))
+MORE: Mapping[str, tuple[str, ...]] = {"gemma3": ("<start_of_image>", "<end_of_image>"), "idefics3": TILES}
+"""Tokens before that of a vector, which is the last one."""
 
 
-def llava(folder: Path) -> tuple[Any, Any]:
-    """Writes the folder; returns the model and its processor."""
-    theirs = reference(PICTURED[0])
+def _processor(family: str, words: Any) -> Any:
+    side = {"height": 12, "width": 12}
+    if family == "gemma3":
+        return transformers.Gemma3Processor(transformers.Gemma3ImageProcessor(size=side), words, image_seq_length=9)
+    if family == "paligemma":
+        images = transformers.SiglipImageProcessor(size=side)
+        images.image_seq_length = 9
+        return transformers.PaliGemmaProcessor(images, words)
+    if family == "idefics3":
+        sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}}
+        return transformers.Idefics3Processor(transformers.Idefics3ImageProcessor(**sizes), words, image_seq_len=4)
+    images = transformers.CLIPImageProcessor(size={"shortest_edge": 12}, crop_size=side)
+    more = {"vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    return transformers.LlavaProcessor(images, words, patch_size=4, **more)
+
+
+def pictured(folder: Path, family: str = "llava") -> tuple[Any, Any]:
+    """Writes the folder of a model; returns the model and its processor."""
+    theirs = reference(of(family)[0])
     theirs.save_pretrained(folder)
-    names = [*WORDS, *(f"w{i}" for i in range(59 - len(WORDS))), "<image>"]
+    more = MORE.get(family, ())
+    names = [*WORDS, *(f"w{i}" for i in range(59 - len(WORDS) - len(more))), *more, "<image>"]
     library = tokenizers.Tokenizer(tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, "<unk>"))
-    library.pre_tokenizer = pre_tokenizers.Whitespace()
-    library.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    library.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"\n+| +|[^\s]+"), "isolated")
+    if family != "paligemma":
+        library.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    roles = {"image_token": "<image>"}
+    roles |= dict(zip(("boi_token", "eoi_token"), more, strict=True)) if family == "gemma3" else {}
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=library, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
-        extra_special_tokens={"image_token": "<image>"}, chat_template=TEMPLATE,
+        extra_special_tokens=roles, chat_template=TEMPLATE,
     )  # fmt: skip
-    images = transformers.CLIPImageProcessor(size={"shortest_edge": 12}, crop_size={"height": 12, "width": 12})
-    processor = transformers.LlavaProcessor(
-        images, tokenizer, patch_size=4, vision_feature_select_strategy="default", num_additional_image_tokens=1
-    )
+    tokenizer.add_tokens([tokenizers.AddedToken(name, special=True) for name in more])
+    processor = _processor(family, tokenizer)
     processor.save_pretrained(folder)
     return theirs, processor

@@ -7,6 +7,7 @@ import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
@@ -23,7 +24,7 @@ from clearhead.errors import UserError, reason, refuse
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    Picture: TypeAlias = str | Path | Image | NDArray[Any]
+    Picture: TypeAlias = str | Path | bytes | Image | NDArray[Any]
 
 MAX_PIXELS = 1 << 26
 """Most pixels of a picture."""
@@ -46,8 +47,10 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> 
     _require_pillow()
     from PIL import Image
 
-    if isinstance(picture, str | Path):
-        return _channels(_read(Path(picture)), n_channels, on_white=on_white)
+    if isinstance(picture, str | Path | bytes):
+        given = picture if isinstance(picture, bytes) else Path(picture)
+        where = where if isinstance(picture, bytes) else str(picture)
+        return _channels(_read(given, where), n_channels, on_white=on_white)
     if isinstance(picture, np.ndarray):
         picture = _from_array(picture, where=where)
     if not isinstance(picture, Image.Image):
@@ -61,7 +64,7 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> 
 def about(path: Path) -> tuple[int, int, bool]:
     """The height and width of a picture's file as it is shown, and whether it is grey. Decodes no pixel."""
     _require_pillow()
-    with _file(path) as image:
+    with _file(path, str(path)) as image:
         turned = image.getexif().get(_ORIENTATION, 1) >= _ON_ITS_SIDE
         height, width = (image.width, image.height) if turned else (image.height, image.width)
         return height, width, image.mode in _GREY
@@ -82,31 +85,40 @@ def _require_pillow() -> None:
         raise UserError("images: expected the package pillow, got none; try pip install 'clearhead[data]'") from None
 
 
-def _read(path: Path) -> "Image":
+def _read(given: Path | bytes, where: str) -> "Image":
     from PIL import ImageOps
 
-    with _file(path) as image:
+    with _file(given, where) as image:
         return ImageOps.exif_transpose(image).convert("RGB")
 
 
 @contextmanager
-def _file(path: Path) -> Iterator["Image"]:
-    """A picture's file, after its header was checked."""
+def _file(given: Path | bytes, where: str) -> Iterator["Image"]:
+    """A picture's file, or the content of one, after its header was checked."""
     from PIL import Image
 
-    where = str(path)
+    n_bytes = len(given) if isinstance(given, bytes) else _size_of(given)
+    if n_bytes > _MAX_BYTES:
+        raise refuse(where, f"an image of at most {_MAX_BYTES} bytes", n_bytes)
+    source = BytesIO(given) if isinstance(given, bytes) else given
+    with _decoding(where), Image.open(source, formats=_FORMATS) as image:
+        check_size(*image.size, where=where)
+        _check_mode(image, where=where)
+        # A camera's JPEG may hold previews behind the picture.
+        if image.format != "MPO" and (n := getattr(image, "n_frames", 1)) > 1:
+            raise refuse(where, "a picture of one frame", f"{n} frames", "save one of them as a file")
+        yield image
+
+
+def _size_of(path: Path) -> int:
+    """The bytes of a file. Raises UserError unless it is one."""
     try:
         about = path.stat()
     except (OSError, ValueError) as error:
-        raise refuse(where, "an image file", reason(error)) from None
+        raise refuse(path, "an image file", reason(error)) from None
     if not stat.S_ISREG(about.st_mode):
-        raise refuse(where, "an image file", "a folder" if path.is_dir() else "something else")
-    if about.st_size > _MAX_BYTES:
-        raise refuse(where, f"an image of at most {_MAX_BYTES} bytes", about.st_size)
-    with _decoding(where), Image.open(path, formats=_FORMATS) as image:
-        check_size(*image.size, where=where)
-        _check_mode(image, where=where)
-        yield image
+        raise refuse(path, "an image file", "a folder" if path.is_dir() else "something else")
+    return about.st_size
 
 
 @contextmanager
@@ -329,7 +341,7 @@ class ImageConfig(Preprocessor):
 class ImageProcessor:
     """Pictures -> pixels b c y x in float32, equal to the reference library's with Pillow.
 
-    A picture is a path, a Pillow image, or an array y x (c) or c y x of whole numbers from 0 to 255.
+    A picture is a path, a file in bytes, a Pillow image, or an array y x (c) or c y x of whole numbers from 0 to 255.
     """
 
     def __init__(self, config: ImageConfig, *, n_channels: int | None = None, where: str = "preprocessor") -> None:
@@ -388,11 +400,11 @@ class ImageProcessor:
     def resized(self, picture: "Picture", *, where: str) -> NDArray[np.uint8]:
         """c y x: one picture resized and cropped. `where` names one that has no file in errors."""
         config = self.config
-        where = str(picture) if isinstance(picture, str | Path) else where
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
             size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)
-            check_size(size.width, size.height, where=f"{where} resized")
+            place = str(picture) if isinstance(picture, str | Path) else where
+            check_size(size.width, size.height, where=f"{place} resized")
             image = image.resize((size.width, size.height), resample=config.resample)
         bytes_ = np.asarray(image).reshape(image.height, image.width, self.n_channels).transpose(2, 0, 1)
         if config.do_center_crop and config.crop_size is not None:

@@ -263,6 +263,22 @@ def test_a_file_cut_short_names_itself(kind: str, tmp_path):
         assert line_of([noise(4, 4), str(path)]).startswith(f"{path}: expected a")
 
 
+@pytest.mark.parametrize("kind", ["png", "webp"])
+def test_a_file_of_several_frames_is_refused(kind: str, tmp_path):
+    path = tmp_path / f"picture.{kind}"
+    noise(8, 8).save(path, save_all=True, append_images=[noise(8, 8, seed=1)])
+    assert line_of([path]).startswith(f"{path}: expected a picture of one frame, got 2 frames; save one")
+
+
+def test_the_content_of_a_file_is_read_as_the_file_is(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path, processor = tmp_path / "a.jpeg", ImageProcessor(ImageConfig(size=PixelSize(height=8, width=8)))
+    noise(20, 30).convert("CMYK").save(path, exif=exif)
+    assert (processor([path.read_bytes()]) == processor([path])).all()
+    assert line_of([b"abc"]) == "images[0]: expected a PNG, JPEG or WebP image, got something else"
+
+
 def test_flipped_bytes_never_show_a_traceback(tmp_path):
     rng = np.random.default_rng(0)
     processor = ImageProcessor(ImageConfig(size=PixelSize(height=8, width=8)))

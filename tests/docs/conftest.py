@@ -12,7 +12,7 @@ from clearhead.text.tokenizers import Tokenizer
 from tests.api.test_spelling import labelled
 from tests.docs.running import TABLES
 from tests.small_models import TEXTS, model_of, towers
-from tests.small_pictures import llava
+from tests.small_pictures import pictured
 from tests.test_pipelines_page import MAKERS as PIPELINES
 
 SETS = [
@@ -22,7 +22,7 @@ SETS = [
 """The words of the sets of prompts."""
 MAKERS = {**PIPELINES, "spans": lambda: model_of("demo", extended_for(Spans(), Tokenizer.train(TEXTS, Words())))}
 MAKERS["story"] = lambda: model_of("nano", Tokenizer.train([*TEXTS, *SETS], Words()))
-WRITERS = {"moments": labelled, "llava": llava}
+WRITERS = {"moments": labelled, "llava": pictured}
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from clearhead.cli.options import Device, Int4, Int8, Named, Repeated, Text, given, open_model, tell
+from clearhead.cli.options import Device, Files, Int4, Int8, Named, Repeated, Text, given, open_model, tell
 from clearhead.cli.use.inputs import lines_of
 from clearhead.errors import UserError
 
@@ -148,6 +148,7 @@ def generate(
     /,
     *,
     file: Path | None = None,
+    image: Files = (),
     max_new_tokens: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -170,6 +171,7 @@ def generate(
     Args:
         prompt: The text to continue (default: an empty line).
         file: File with the text to continue, in place of PROMPT.
+        image: Pictures within the text, each at its mark, such as <image>, or before the text (docs/images.md).
         max_new_tokens: Tokens to write at most.
         temperature: Divides the logits: lower is safer, higher is wilder; 0 always takes the likeliest token.
         top_k: Draw from the k likeliest tokens only.
@@ -204,7 +206,7 @@ def generate(
     writer = open_model(model, int8=int8, int4=int4, device=device)
     if writer.config.encoder is not None:
         predicting.task_of(writer, verb="generate", name=model)
-    pieces = writer.stream(text, stop=stop, draft=load_draft(draft, device=device), **sampling)
+    pieces = writer.stream(text, image=image or None, stop=stop, draft=load_draft(draft, device=device), **sampling)
     if unknown := writer.tokenizer.unknown(text):
         tell(f"note: the model has never seen {', '.join(unknown)}")
     print(text, end="", flush=True)
