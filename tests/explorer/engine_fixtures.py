@@ -226,6 +226,7 @@ def random_stack(r: random.Random, width: int, *, image: bool = False) -> c.Stac
     # Two components that happen to be alike have next to no variance: dividing by it shows how float32 rounds.
     fields["qk_norm"] &= (fields["d_head"] or width // heads) >= 4
     fields["sinks"], fields["experts"] = r.random() < 0.3, random_experts(r, fields["n_layers"])
+    fields["attn_gate"] = r.random() < 0.3
     fields["clamp"] = c.Clamp(alpha=1.3, limit=0.2) if fields["gated"] and r.random() < 0.4 else None
     if fields["window_layers"] and r.random() < 0.5:
         fields["window_positions"] = c.Rotary(base=50.0)

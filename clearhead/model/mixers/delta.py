@@ -138,7 +138,7 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
         if state is not None:
             state.values = (*last, s)
         gate = tap(self, "gate", F.silu(by_heads(layout.unpack(self.gate(x)), self.n_heads)), "b h t k")
-        y = self.norm(tap(self, "read", y, "b h t k").to(gate.dtype))
+        y = self.norm(tap(self, "read", y, "b h t k").to(self.norm.weight.dtype))
         return self.combine(y * gate, onto or layout)
 
     def sides(

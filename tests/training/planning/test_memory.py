@@ -103,9 +103,12 @@ def test_activations_are_what_autograd_saves(kind: str, name: str, mixed: bool):
     assert predicted_bytes(config, shape, mixed=mixed) == pytest.approx(measured, rel=BAND)
 
 
+@pytest.mark.parametrize(
+    "mixer", [c.StateSpace(n_heads=4, d_head=16, d_state=8), c.GatedDelta(n_heads=4, d_key=16, d_value=16)]
+)
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
-def test_a_scan_keeps_its_inputs(mixed: bool):
-    config = config_of("decoder", mixer=c.StateSpace(n_heads=4, d_head=16, d_state=8))
+def test_what_a_state_keeps(mixed: bool, mixer: c.MixerConfig):
+    config = config_of("decoder", mixer=mixer)
     measured = saved_bytes(Transformer(config).train(), shape_of(config, 300), mixed=mixed)
     assert predicted_bytes(config, shape_of(config, 300), mixed=mixed) == pytest.approx(measured, rel=BAND)
 

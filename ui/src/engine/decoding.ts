@@ -35,6 +35,8 @@ export class Decoding implements Reader {
   readonly fixed = new Map<string, Tensor>();
   /** Addresses of keys and values of self-attention. */
   readonly kept: ReadonlySet<string>;
+  /** Whether a state makes positions of those before: each step then computes all of them again. */
+  readonly isWhole: boolean;
   readonly #edits: ReadonlyMap<string, { edit: Edit; at: Address }[]>;
 
   /** `numbers` are those of the encoder, if there is one. Every edit must be one that can be made position by position. */
@@ -55,7 +57,8 @@ export class Decoding implements Reader {
       } else this.fixed.set(op.out, this.#changed(op.out, compute(op, this.#inputs(op, new Map()), this.weightsOf(op), plan.masks)));
     }
     const products = this.growing.filter((op) => op.op === "matmul_nt" || op.op === "matmul");
-    this.kept = new Set(products.map((op) => op.inputs![1]!).filter((input) => grows.has(input)));
+    this.isWhole = this.growing.some((op) => op.out.endsWith(".mix.out"));
+    this.kept = new Set(this.isWhole ? [] : products.map((op) => op.inputs![1]!).filter((input) => grows.has(input)));
     for (const path of this.#edits.keys()) {
       if (!this.fixed.has(path) && !grows.has(path)) throw new Error(noSuch(path));
     }
@@ -68,9 +71,10 @@ export class Decoding implements Reader {
 
   /** Reads more tokens: the logits of the last one, and all that has been read then. */
   read(past: Past, ids: readonly number[]): Read {
-    const values = this.begun(past.length, ids), kept = new Map<string, Floats>(), length = past.length + ids.length;
+    const all = this.isWhole ? [...(past.kept.get(IDS)?.data ?? []), ...ids] : ids, length = past.length + ids.length, from = length - all.length;
+    const values = this.begun(from, all), kept = new Map<string, Floats>(this.isWhole ? [[IDS, vector(all)]] : []);
     for (const op of this.growing) {
-      let value = this.value(op, values, past.length, length);
+      let value = this.value(op, values, from, length);
       if (this.kept.has(op.out)) kept.set(op.out, (value = joined(past.kept.get(op.out), value)));
       values.set(op.out, value);
     }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Edit } from "../../src/core/protocol";
 import { axesOf, factsOf } from "../../src/engine/taps";
+import { Decoding, NOTHING } from "../../src/engine/decoding";
 import { check, forward, rerun } from "../../src/engine/forward";
 import { difference, fixtures } from "./fixtures";
 
@@ -94,4 +95,14 @@ describe("an edit that does not fit is one line", () => {
   test.each(refused)("%j", (edit, message) => {
     expect(() => forward(one.plan, one.weights, one.numbers, [edit])).toThrow(new Error(message));
   });
+});
+
+test.each(["mixed", "delta", "decoder_rotary_grouped"])("%s: tokens read in pieces end as all at once", (name) => {
+  const one = fixtures().find((fixture) => fixture.name === `${name}_edited`)!;
+  const decoding = new Decoding(one.plan, one.weights, one.numbers, []), ids = [...one.numbers.get("decoder.ids")!.data];
+  let read = decoding.read(NOTHING, ids.slice(0, 2));
+  for (const id of ids.slice(2)) read = decoding.read(read.past, [id]);
+  const whole = forward(one.plan, one.weights, one.numbers).values.get("head.logits")!;
+  const last = whole.data.slice(-read.logits.length);
+  expect(difference({ shape: [last.length], data: read.logits }, { shape: [last.length], data: last }, 1e-30)).toBeLessThanOrEqual(NEAR);
 });

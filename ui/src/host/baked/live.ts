@@ -173,7 +173,7 @@ export class Live implements Answers {
     const possible = edits.filter((edit) => canWait(edit, tappedAxes(parseAddress(edit.at).path) ?? ""));
     const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
     const limit = Math.min(settings.max_new_tokens, room), { clearheadWebGPU: quicker } = globalThis as WithWebGPU;
-    const reader: Reader = settings.beams === 1 && quicker ? await quicker(decoding, prompt.length + limit) : decoding;
+    const reader: Reader = settings.beams === 1 && quicker && !decoding.isWhole ? await quicker(decoding, prompt.length + limit) : decoding;
     return { written: await write(reader, prompt, settings, limit, pauses(signal)).finally(() => reader.end?.()), reader, possible };
   }
 
