@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.recipe.tokenizers import Words
+from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.text.tokenizers import Tokenizer
 from tests.examples.packages import follow, run
 from tests.small_models import TEXTS, model_of
@@ -15,7 +15,7 @@ from tests.small_models import TEXTS, model_of
 def site(tmp_path_factory) -> Path:
     """A folder with the guide's command, one that cannot be loaded and an App."""
     place = tmp_path_factory.mktemp("command")
-    model_of("nano", Tokenizer.train([*TEXTS, "king king"], Words())).save(place / "gpt2")
+    model_of("nano", Tokenizer.train([*TEXTS, *["one king"] * 50], ByteBPE(vocab_size=400))).save(place / "gpt2")
     follow("command", place)
     folder = place / "site"
     code = ("from cyclopts import App", "claims = App(name='claims', help='Claims.', group='Learn')")
