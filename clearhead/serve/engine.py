@@ -130,7 +130,7 @@ class Engine(Worker[Prompt, Update]):
         n_texts = len(self.rows) + sum(one.n_texts for one in self.reading) + sum(one.n for one in together)
         if n_texts > self.slots.most_rows:
             return False
-        if not taken or self.is_deterministic:
+        if not taken or self.is_deterministic or any(one.pictures is not None for one in together):
             return not taken
         first, own = (known(self.prefixes, one) for one in (taken[0], prompt))
         return first == own and self.unread(together) <= AT_ONCE
@@ -184,6 +184,8 @@ class Engine(Worker[Prompt, Update]):
     def keep(self, i: int) -> None:
         """Keeps the keys and values of a row for prompts that begin alike, if there is memory."""
         prompt, written = self.rows[i].prompt, self.rows[i].written
+        if prompt.pictures is not None:
+            return
         # A prompt that goes on with what was written would read it in pieces.
         ids = prompt.ids if self.is_deterministic else [*prompt.ids, *written][: self.slots.lengths[i]]
         try:

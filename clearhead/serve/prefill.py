@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -174,10 +174,13 @@ class Prefill:
         if not self.past.length:  # Not earlier, because others may have read the same meanwhile.
             self.n_known = self.n_read = self.share()
         start, size = self.past.length, self.piece if len(self.arrivals) == 1 else AT_ONCE
+        pictures = self.prompts[0].pictures
+        size = size if pictures is None else self.longest
         pieces = [prompt.ids[start : start + size] for prompt in self.prompts]
         decoder = self.network.decoder
         assert decoder is not None
-        tokens = Tokens.pad(pieces, packed=not start).to(decoder.device)
+        tokens = replace(Tokens.pad(pieces, packed=not start), pictures=pictures).to(decoder.device)
+        tokens = self.network.see(tokens)
         with steered(self.network, [prompt.steering for prompt in self.prompts], tokens), between(decoder, meanwhile):
             states, layout = decoder(tokens, None, self.past)
         self.n_read = self.past.length
@@ -208,7 +211,7 @@ class Prefill:
 
 def known(prefixes: Prefixes, prompt: Prompt) -> list[Block]:
     """The beginning of a prompt that need not be read again."""
-    return [] if prompt.scores_prompt else prefixes.match(prompt.steering, prompt.ids)
+    return [] if prompt.scores_prompt or prompt.pictures is not None else prefixes.match(prompt.steering, prompt.ids)
 
 
 @contextmanager

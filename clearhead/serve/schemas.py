@@ -1,8 +1,10 @@
 """The requests of clients: every field with its limits, and one line for each mistake. No torch."""
 
 import json
+import re
 import reprlib
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
@@ -258,14 +260,48 @@ def read(kind: type[R], body: bytes | bytearray) -> R:
 
 
 def _message(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The message with its parts of text joined."""
+    """The message with its parts of text joined, unless a picture is among them."""
     content = message.get("content")
     if not isinstance(message.get("role"), str):
         raise ValueError("expected a role in every message, such as user")
     if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-        words = [text for text in texts if isinstance(text, str)]
-        content = "".join(words) if len(words) == len(content) else 0
+        parts = [_part(part) for part in content]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        return {**message, "content": [*parts] if len(texts) < len(parts) else "".join(map(str, texts))}
     if not isinstance(content, str | None):
         raise ValueError("expected content of text")
     return {**message, "content": content}
+
+
+def _part(part: JsonValue) -> dict[str, JsonValue]:
+    """A part of a message: text, or a picture as data."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image_url", "image_url": dict(image)}:
+            if not isinstance(url := image.get("url"), str) or not re.match(r"data:image/\w+;base64,", url):
+                raise ValueError("expected a picture as data:image/png;base64,…, as nothing is fetched")
+            return {"type": "image", "data": url.partition(",")[2]}
+        case _:
+            raise ValueError("expected content of text")
+
+
+def without_pictures(messages: Sequence[Mapping[str, JsonValue]]) -> tuple[list[dict[str, JsonValue]], list[bytes]]:
+    """The messages with a place for each picture, and the pictures' files. Raises Wrong for one that is not base64."""
+    pictures: list[bytes] = []
+
+    def placed(part: JsonValue) -> JsonValue:
+        if not isinstance(part, dict) or "data" not in part:
+            return part
+        try:
+            pictures.append(b64decode(str(part["data"]), validate=True))
+        except ValueError:
+            raise Wrong("messages: expected a picture in base64, got other characters", "messages") from None
+        return {"type": "image"}
+
+    contents = ((one, one.get("content")) for one in messages)
+    read = [
+        {**one, "content": list(map(placed, content))} if isinstance(content, list) else {**one}
+        for one, content in contents
+    ]
+    return read, pictures

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from pydantic import JsonValue
+from torch import Tensor
 
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
@@ -15,7 +16,7 @@ from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong
+from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong, without_pictures
 from clearhead.serve.texts import Prompt, Steering, check
 from clearhead.tasks.task import RecipeTask
 from clearhead.text.chat import render
@@ -148,18 +149,29 @@ class Service:
             raise Wrong("top_logprobs: expected logprobs to be true with it", "top_logprobs")
         if len(asked.messages) > self.most_tokens:
             raise self.too_long(f"{len(asked.messages)} messages", "messages")
-        if (size := extent([*asked.messages])) > self.most_characters:
+        messages, pictures = without_pictures(asked.messages)
+        if (size := extent([*messages])) > self.most_characters:
             raise self.too_long(f"{size} characters", "messages")
+        pixels, reader, seen = None, self.model.reader, self.model.config.pictures
         with _blamed("messages"):
             text = render(
-                tokenizer.chat_template, asked.messages, add_generation_prompt=True, special=tokenizer.special_tokens
+                tokenizer.chat_template, messages, add_generation_prompt=True, special=tokenizer.special_tokens
             )
-        ids = self.read(text, lambda text: self.model.reader.known(tokenizer.encode(text)), "messages")
+        if not pictures:
+            ids = self.read(text, lambda text: reader.known(tokenizer.encode(text)), "messages")
+        elif seen is not None and len(pictures) * seen.n_marks > self.most_tokens:
+            raise self.too_long(f"{len(pictures)} pictures of {seen.n_marks}", "messages")
+        else:
+            with _blamed("messages"):
+                row = self.model.here(reader.with_images(text, [*pictures], encode=tokenizer.encode))
+            ids, pixels = row.ids[0].tolist(), row.pictures
+            if len(ids) > self.most_tokens:
+                raise self.too_long(str(len(ids)), "messages")
         limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
         if limit == 0:
             raise Wrong("max_tokens: expected at least 1, got 0", "max_tokens")
         likeliest = (asked.top_logprobs or 0) if asked.logprobs else None
-        return self.prompts(asked, [ids], limit, likeliest=likeliest)
+        return self.prompts(asked, [ids], limit, likeliest=likeliest, pictures=pixels)
 
     def ids(self, field: str, text: str, *, allows_blank: bool = False) -> list[int]:
         """The ids of one text to read, or the measure of its length. Raises Wrong."""
@@ -253,6 +265,7 @@ class Service:
         *,
         likeliest: int | None,
         scores_prompt: bool = False,
+        pictures: Tensor | None = None,
     ) -> list[Prompt]:
         """The prompts for the engine. Raises Wrong for more texts than slots."""
         n = asked.n or 1
@@ -261,7 +274,7 @@ class Service:
         if asked.stream_options is not None and not asked.stream:
             raise Wrong("stream_options: expected stream to be true with it", "stream_options")
         config, steering = self.settings(asked), self.steering(asked)
-        drafts = self.drafts(asked, config) and not steering
+        drafts = self.drafts(asked, config) and not steering and pictures is None
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")
         config = config if max_tokens is None else config.model_copy(update={"max_length": None})
@@ -280,6 +293,7 @@ class Service:
                 scores_prompt=scores_prompt,
                 steering=steering,
                 drafts=drafts,
+                pictures=pictures,
             )
             for number, (ids, own) in enumerate(zip(several, configs, strict=True))
         ]

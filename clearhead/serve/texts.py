@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.analysis.steering import Direction
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.generation import History, Sampler
 from clearhead.generation.sampling import draw, uniform
@@ -82,6 +83,8 @@ FinishReason = Literal["stop", "length"]
 class Prompt:
     """One prompt of a request, with `n` continuations."""
 
+    __repr__ = brief
+
     ids: list[int]
     config: GenerationConfig
     """Includes the seed and the ids of the end tokens."""
@@ -100,6 +103,8 @@ class Prompt:
     """What is added to the values of its texts."""
     drafts: bool = False
     """Whether a draft may guess its tokens, where the server has one."""
+    pictures: Tensor | None = field(default=None, compare=False)
+    """n c y x: the pictures within the text, which is then read alone and at once."""
 
 
 @dataclass(frozen=True)
