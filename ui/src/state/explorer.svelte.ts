@@ -132,11 +132,12 @@ export class Explorer {
     return attentionAt(this.page);
   }
 
-  /** The token that a place of one token is about. The embedding begins with the one that the deciding head reads. */
+  /** The token that a place of one token is about. The embedding begins with the one that the deciding head reads, or a mark reads. */
   get word(): number {
-    const { a, page, decided } = this, { view, mode, stack, query, key } = page;
-    const told = a && view === "embedding" && mode !== "learn" && decided?.run === a && decided.head ? mostTelling(a, decided.head.z) : null;
-    return told?.part === "attn" && told.stack === stack && told.query === query && told.key === key ? key : query;
+    const { a, page, decided } = this, { view, mode, stack, part, query, key } = page;
+    if (!a || view !== "embedding" || mode === "learn" || part !== "attn") return query;
+    const told = decided?.run === a && decided.head ? mostTelling(a, decided.head.z) : null, tokens = a.reply.tokens[stack] ?? [];
+    return (told?.part === part && told.stack === stack && told.query === query && told.key === key) || (tokens[query]?.span === null && tokens[key]?.span) ? key : query;
   }
 
   /** The number that the reader looks at: chosen at this place, of an address that the shown run has. */

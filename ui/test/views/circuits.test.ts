@@ -62,9 +62,9 @@ describe("features", () => {
 
   it("stand where they are written, below each other", () => {
     const heads = "decoder.blocks.0.attn.heads[h=0]", error = "decoder.blocks.0.resid_post.features.error";
-    const spots = layout(new Map([...at, heads, error, "decoder.embed.tokens"].map((name) => [name, 1])), GROUPED, { width: 348, pitch: 40 });
+    const spots = layout(new Map([...at, heads, error, "decoder.embed.tokens"].map((name) => [name, 1])), GROUPED, { width: ROOM.left + ROOM.right + 200, pitch: 40 });
     const x = (name: string): number => spots.get(partOf(name, GROUPED).key)!.x;
-    expect(["decoder.embed.tokens", at[0]!, heads, at[1]!, at[2]!, at[3]!].map(x)).toEqual([64, 84, 104, 124, 144, 164]);
+    expect(["decoder.embed.tokens", at[0]!, heads, at[1]!, at[2]!, at[3]!].map((name) => Math.round(x(name) - ROOM.left))).toEqual([0, 20, 40, 60, 80, 100]);
     expect(x(error)).toBe(x(at[3]!));
     expect(spots.get(error)!.y).toBeGreaterThan(spots.get(at[3]!)!.y);
   });

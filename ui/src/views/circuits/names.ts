@@ -1,6 +1,6 @@
 /** The parts of a circuit in words. */
 
-import type { CircuitsReply, Edge, ModelConfig } from "../../core/protocol";
+import type { CircuitsReply, Edge, ModelConfig, StackName } from "../../core/protocol";
 import { t } from "../../parts/kit";
 import { partOf } from "./circuits";
 
@@ -17,11 +17,18 @@ export function partTitle(at: string, config: ModelConfig): string {
   return t("patching.part", { ...of, what }) + (/^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
 }
 
+/** A block, with its stack where the model has two: "Decoder, block 3". */
+export function blockName({ encoder, decoder }: ModelConfig, stack: StackName, n: number): string {
+  const block = t("patching.block", { n });
+  return encoder && decoder ? `${t(`stack.${stack}`)}, ${block}` : block;
+}
+
 /** The same in fewer words: "Decoder 3 FFN", "Encoder 0 head 2". */
 export function shortTitle(at: string, config: ModelConfig): string {
   const { kind, stack, layer, part, head } = partOf(at, config);
   if (kind !== "head" && kind !== "ffn") return partTitle(at, config);
-  return `${t(part === "cross" ? "overview.cross" : `stack.${stack}`)} ${layer} ${kind === "ffn" ? "FFN" : t("output.head", { n: head })}`;
+  const of = config.encoder && config.decoder ? `${t(part === "cross" ? "overview.cross" : `stack.${stack}`)} ${layer}` : t("patching.block", { n: layer });
+  return `${of} ${kind === "ffn" ? "FFN" : t("output.head", { n: head })}`;
 }
 
 /** Where most of what an edge's writer adds to the answer stands, if it is at one token. */

@@ -2,9 +2,10 @@
 
 import type { Edit, RunRequest, StackName } from "../../core/protocol";
 import { argmax } from "../../core/vectors";
-import { sharesAt, t, wordOf, type Explorer } from "../../parts/kit";
+import { sharesAt, wordOf, type Explorer } from "../../parts/kit";
 import { Run } from "../../state/run";
 import { answers, nameOf } from "../answers.svelte";
+import { blockName } from "../circuits/names";
 import { feedForwardOf } from "./feedforward";
 
 export interface Part { stack: StackName; layer: number; at: string; name: string }
@@ -17,7 +18,7 @@ const MOST = 12;
 /** Every feed-forward, of few; else those at one address. */
 export function partsOf({ plan }: Run, own = ""): Part[] {
   const all = (["encoder", "decoder"] as const).flatMap((stack) => Array.from({ length: plan.config[stack]?.n_layers ?? 0 }, (_, layer) =>
-    ({ stack, layer, at: feedForwardOf(plan, `${stack}.blocks.${layer}`)?.out ?? "", name: `${t(`stack.${stack}`)}, ${t("patching.block", { n: layer })}` }))).filter(({ at }) => at);
+    ({ stack, layer, at: feedForwardOf(plan, `${stack}.blocks.${layer}`)?.out ?? "", name: blockName(plan.config, stack, layer) }))).filter(({ at }) => at);
   return all.length > MOST ? all.filter(({ at }) => at === own) : all;
 }
 
