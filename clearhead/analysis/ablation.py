@@ -92,11 +92,11 @@ def places(network: Transformer) -> list[Place]:
         heads, units = stack.config.n_heads, stack.config.d_ff
         for i in range(stack.config.n_layers):
             at = f"{name}.blocks.{i}"
-            if not stack.config.has_mixer(i):
+            if stack.config.has_attention(i):
                 found.append(Place(f"{at}.attn", name, i, f"{at}.resid_pre", heads))
             if stack.cross:
                 found.append(Place(f"{at}.cross", name, i, f"{at}.resid_attn", heads))
-            if not stack.config.has_experts(i):
+            if stack.config.has_ffn(i) and not stack.config.has_experts(i):
                 found.append(Place(f"{at}.ffn", name, i, f"{at}.resid_{'cross' if stack.cross else 'attn'}", units))
     return found
 

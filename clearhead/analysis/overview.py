@@ -292,7 +292,8 @@ class Overview:
             several += [f"{name}.blocks.{n - 1}.resid_post"] * (value == "resid_pre")
             found[name] = torch.zeros(len(several), len(lanes))
             for i, path in enumerate(several):
-                for j, lane in enumerate(lanes):
+                is_there = value == "resid_pre" or self._network.stacks()[name].config.has_ffn(i)
+                for j, lane in enumerate(lanes if is_there else ()):
                     cells.append((name, i, j))
                     sets.append(_zero_at([f"{path}[t={t}]" for t in lane]))
                     # The ends first, then the middle, the quarters, …: what is measured shows the whole roughly.

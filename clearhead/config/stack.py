@@ -53,6 +53,10 @@ class StackConfig(Config):
 
     mixer: Mixer | None = None
     """What mixes positions in some layers, or in all, in place of attention."""
+    mixing_layers: tuple[NonNegativeInt, ...] | None = None
+    """Numbers of the layers that mix positions, by attention or `mixer`, from 0, in ascending order; None for all."""
+    ffn_layers: tuple[NonNegativeInt, ...] | None = None
+    """Numbers of the layers with a feed-forward part or experts; None for all, () for none."""
     n_groups: Width | None = None
     """Number of different blocks; each runs n_layers / n_groups times in a row (Lan et al. 2019, 3.1); default
     n_layers."""
@@ -220,20 +224,31 @@ class StackConfig(Config):
 
     def is_windowed(self, layer: int) -> bool:
         """Returns True if `window` limits the attention of this layer."""
-        return self.window is not None and (self.window_layers is None or layer in self.window_layers)
+        return self.window is not None and _is_among(layer, self.window_layers)
 
     def has_mixer(self, layer: int) -> bool:
         """Returns True if `mixer` takes the place of attention in this layer."""
-        return self.mixer is not None and (self.mixer.layers is None or layer in self.mixer.layers)
+        return self.mixer is not None and _is_among(layer, self.mixer.layers) and self.mixes(layer)
+
+    def has_attention(self, layer: int) -> bool:
+        """Returns True if this layer mixes positions by attention."""
+        return self.mixes(layer) and not self.has_mixer(layer)
+
+    def mixes(self, layer: int) -> bool:
+        """Returns True if this layer mixes positions."""
+        return _is_among(layer, self.mixing_layers)
+
+    def has_ffn(self, layer: int) -> bool:
+        """Returns True if this layer has a feed-forward part or experts."""
+        return _is_among(layer, self.ffn_layers)
 
     def has_experts(self, layer: int) -> bool:
         """Returns True if this layer has experts in place of one feed-forward part."""
-        experts = self.experts
-        return experts is not None and (experts.layers is None or layer in experts.layers)
+        return self.experts is not None and _is_among(layer, self.experts.layers) and self.has_ffn(layer)
 
     def is_rotary(self, layer: int) -> bool:
         """Returns True if this layer rotates queries and keys, provided that its positions are rotary."""
-        return self.rotary_layers is None or layer in self.rotary_layers
+        return _is_among(layer, self.rotary_layers)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -335,14 +350,22 @@ class StackConfig(Config):
 
     @model_validator(mode="after")
     def _layers_of_parts(self) -> Self:
-        for name, part in (("experts", self.experts), ("mixer", self.mixer)):
-            if part is None or part.layers is None:
+        if self.experts is not None and self.experts.layers == ():
+            raise ValueError("experts.layers=() gives no layer experts; leave experts out")
+        some = {"mixing_layers": self.mixing_layers, "ffn_layers": self.ffn_layers}
+        if self.parallel and any(layers is not None for layers in some.values()):
+            raise ValueError(f"parallel={self.parallel!r} needs both parts in each layer; leave out ffn_layers")
+        some |= {
+            f"{name}.layers": part.layers for name, part in (("experts", self.experts), ("mixer", self.mixer)) if part
+        }
+        for name, layers in some.items():
+            if layers is None:
                 continue
-            if not part.layers and part is self.experts:
-                raise ValueError("experts.layers=() gives no layer experts; leave experts out")
             if self.repeats > 1:
-                raise ValueError(f"{name}.layers needs different blocks; leave out n_groups={self.n_groups}")
-            self._check_layers(f"{name}.layers", part.layers)
+                raise ValueError(f"{name} needs different blocks; leave out n_groups={self.n_groups}")
+            self._check_layers(name, layers)
+        if empty := [i for i in range(self.n_layers) if not (self.mixes(i) or self.has_ffn(i))]:
+            raise ValueError(f"layer {empty[0]} must be in mixing_layers or in ffn_layers")
         return self
 
     def _check_layers(self, name: str, layers: tuple[int, ...]) -> None:
@@ -350,3 +373,7 @@ class StackConfig(Config):
             raise ValueError(f"{name}={layers} must be in order and different")
         if layers and layers[-1] >= self.n_layers:
             raise ValueError(f"{name}={layers} must be less than n_layers={self.n_layers}")
+
+
+def _is_among(layer: int, layers: tuple[int, ...] | None) -> bool:
+    return layers is None or layer in layers

@@ -22,27 +22,28 @@ Memory = tuple[Tensor, Layout]
 class Block(Part):
     """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1).
 
-    In the layers that the config says, a mixer with a state takes the place of attention.
+    In the layers that the config says, a mixer with a state takes the place of attention, or there is but one part.
     """
 
     def __init__(self, config: StackConfig, layer: int, *, cross: bool) -> None:
         super().__init__()
         self.parallel = config.parallel
         self.residual = residual = Residual(config)
-        attn_norm, self.attn_out_norm = residual.norms()
+        attn_norm, self.attn_out_norm = residual.norms() if config.mixes(layer) else (None, None)
         self.attn_norm = attn_norm if config.first_norm or layer else None
         mixer = config.mixer if config.has_mixer(layer) else None
-        self.attn = Attention(config) if mixer is None else None
+        self.attn = Attention(config) if config.has_attention(layer) else None
         self.mix: Mixer | None = None if mixer is None else mixer.build(config)
-        self.attn_scale = residual.layer_scale()
+        self.attn_scale = residual.layer_scale() if config.mixes(layer) else None
         self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
         self.cross = Attention(config, cross=True) if cross else None
         self.cross_scale = residual.layer_scale() if cross else None
-        ffn_norm, self.ffn_out_norm = residual.norms()
+        ffn_norm, self.ffn_out_norm = residual.norms() if config.has_ffn(layer) else (None, None)
         self.ffn_norm = ffn_norm if config.parallel != "one_norm" else None
         experts = config.experts if config.has_experts(layer) else None
-        self.ffn = FeedForward(config) if experts is None else Mixture(config, experts)
-        self.ffn_scale = residual.layer_scale()
+        plain = FeedForward(config) if experts is None and config.has_ffn(layer) else None
+        self.ffn = plain if experts is None else Mixture(config, experts)
+        self.ffn_scale = residual.layer_scale() if config.has_ffn(layer) else None
 
     def forward(
         self,
@@ -73,6 +74,7 @@ class Block(Part):
             return _scaled(read, self.cross_scale)
 
         def feed_forward(x: Tensor) -> Tensor:
+            assert self.ffn is not None
             return _scaled(self.ffn(x), self.ffn_scale)
 
         x = pre = tap(self, "resid_pre", x, "b t d")
@@ -80,7 +82,8 @@ class Block(Part):
         if self.parallel == "one_norm":
             pre, attn_norm = (pre if attn_norm is None else attn_norm(pre)), None
         x = x if onto is None else onto.pick(x, whole)
-        x = self.residual(x, attend, (attn_norm, self.attn_out_norm), self.training, reads=pre)
+        if self.attn is not None or self.mix is not None:
+            x = self.residual(x, attend, (attn_norm, self.attn_out_norm), self.training, reads=pre)
         if onto is not None:
             layout, pre = onto, onto.pick(pre, whole) if self.parallel else pre
         x = tap(self, "resid_attn", x, "b t d")
@@ -88,7 +91,8 @@ class Block(Part):
             x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)
             x = tap(self, "resid_cross", x, "b t d")
         reads = pre if self.parallel else x
-        x = self.residual(x, feed_forward, (self.ffn_norm, self.ffn_out_norm), self.training, reads=reads)
+        if self.ffn is not None:
+            x = self.residual(x, feed_forward, (self.ffn_norm, self.ffn_out_norm), self.training, reads=reads)
         return tap(self, "resid_post", x, "b t d")
 
     def steps(
@@ -117,6 +121,7 @@ class Block(Part):
             return _scale_steps(to, f"{path}.cross_scale", read, self.cross_scale)
 
         def feed_forward(x: str) -> str:
+            assert self.ffn is not None
             return _scale_steps(to, f"{path}.ffn_scale", self.ffn.steps(to, f"{path}.ffn", x), self.ffn_scale)
 
         residual = self.residual
@@ -125,11 +130,16 @@ class Block(Part):
         if self.parallel == "one_norm":
             pre = pre if norms[0] is None else norms[0].steps(to, f"{path}.attn_norm", pre)
             norms = None, norms[1]
-        x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, norms, reads=pre)
+        if self.attn is None and self.mix is None:
+            x = to.do(f"{path}.resid_attn", "copy", x)
+        else:
+            x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, norms, reads=pre)
         if self.cross is not None:
             x = residual.steps(
                 to, f"{path}.resid_cross", f"{path}.cross", x, attend_memory, (self.cross_norm, self.cross_out_norm)
             )
+        if self.ffn is None:
+            return to.do(f"{path}.resid_post", "copy", x)
         norms, reads = (self.ffn_norm, self.ffn_out_norm), pre if self.parallel else x
         return residual.steps(to, f"{path}.resid_post", f"{path}.ffn", x, feed_forward, norms, reads=reads)
 

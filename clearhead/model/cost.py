@@ -169,7 +169,8 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
             if isinstance(module, Norm):
                 norms.append(f"{name}.blocks.{i}.{child}")
             elif child == "ffn":
-                alike = [j for j in range(n_blocks) if stack.config.has_experts(j) == stack.config.has_experts(i)]
+                is_same, own = stack.config.has_experts, stack.config.has_experts(i)
+                alike = [j for j in range(n_blocks) if stack.config.has_ffn(j) and is_same(j) == own]
                 if i == alike[0]:
                     kind, path = FEED_FORWARD[stack.config.has_experts(i)], f"{name}.blocks.{i}.ffn"
                     yield Component(kind, _feed_forward(name, stack, i), path, t, count=len(alike))
@@ -249,7 +250,8 @@ def _by_component(counts: Counter[str], found: list[Component], network: Transfo
 def _represented(stack: Stack) -> Counter[int]:
     """Counts the layers that the first layer of each kind after layer 0 stands for. Layer 0 stands for itself alone."""
     found, config = Counter({0: 1}), stack.config
-    kinds = [(config.has_experts(i), config.has_mixer(i)) for i in range(config.n_layers)]
+    parts = config.has_experts, config.has_mixer, config.mixes, config.has_ffn
+    kinds = [[has(i) for has in parts] for i in range(config.n_layers)]
     for i in range(1, config.n_layers):
         found[next(j for j in range(1, i + 1) if kinds[j] == kinds[i])] += 1
     return found

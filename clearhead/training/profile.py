@@ -165,8 +165,8 @@ def kinds(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
                     for child in module.children():
                         is_norm = isinstance(child, Norm)
                         yield ("norms of heads" if is_norm else "attention projections"), child
-                case Block():
-                    yield "feed-forward", module.ffn
+                case Block(ffn=nn.Module() as ffn):
+                    yield "feed-forward", ffn
         for parent in (*stack.blocks, stack):
             for child in parent.children():
                 if isinstance(child, Norm):

@@ -70,7 +70,10 @@ def apart(one: Transformer, texts: list[list[int]]) -> torch.Tensor:
 @settings(max_examples=25, deadline=None)
 @given(mixer=MIXERS, seed=st.integers(0, 99), data=st.data())
 def test_steps_padding_and_documents_change_nothing(mixer: Any, seed: int, data: st.DataObject):
-    one = network(mixer, seed=seed)
+    some: dict[str, Any] = data.draw(
+        st.sampled_from([{}, {"ffn_layers": ()}, {"ffn_layers": (2,), "mixing_layers": (0, 1)}])
+    )
+    one = network(mixer, seed=seed, **some)
     ids = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9)
     texts: list[list[int]] = data.draw(st.lists(ids, min_size=2, max_size=3))
     with torch.no_grad():
@@ -122,9 +125,10 @@ def test_chunks_are_the_recurrence(t: int, groups: int, packed: bool, seed: int)
     outer = [torch.randn(each.shape, generator=random, dtype=torch.float64) for each in expected]
     right = torch.autograd.grad(expected, given, outer, retain_graph=True)
     for chunk in (1, 3, t):
-        found = scan((x, write, read, step, rate, skip), first, documents, keep=True, chunk=chunk)
-        slopes = torch.autograd.grad(found, given, outer, retain_graph=True)
-        for own, its in zip((*found, *slopes), (*expected, *right), strict=True):
+        y, last = scan((x, write, read, step, rate, skip), first, documents, keep=True, chunk=chunk)
+        assert last is not None
+        slopes = torch.autograd.grad((y, last), given, outer, retain_graph=True)
+        for own, its in zip((y, last, *slopes), (*expected, *right), strict=True):
             torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
 
 
@@ -175,6 +179,9 @@ def test_generation():
         ({"mixer": {"kind": "short_convolution", "layers": (3,)}}, "less than n_layers=3"),
         ({"mixer": {"kind": "short_convolution", "layers": (1,)}, "n_groups": 1}, "different blocks"),
         ({"mixer": {"kind": "short", "layers": (1,)}}, "short_convolution"),
+        ({"mixer": {"kind": "state_space", "n_heads": 4, "n_groups": 3}}, "n_groups=3 must divide n_heads=4"),
+        ({"mixing_layers": (0, 2), "ffn_layers": (0,)}, "layer 1 must be in mixing_layers or in ffn_layers"),
+        ({"ffn_layers": (0,), "parallel": "one_norm"}, "leave out ffn_layers"),
     ],
 )
 def test_refusals(change: dict[str, Any], message: str):

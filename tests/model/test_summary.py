@@ -51,6 +51,14 @@ CONFIGS = {
     "gated_delta": c.ModelConfig(
         decoder=stack(n_layers=3, mixer=c.GatedDelta(layers=(0, 2), n_heads=4, n_key_heads=2, d_key=4, d_value=5))
     ),
+    "layers of one part": c.ModelConfig(
+        decoder=stack(
+            n_layers=6,
+            mixer=c.StateSpace(n_heads=2, d_head=3, d_state=3, layers=(0, 4)),
+            mixing_layers=(0, 2, 4),
+            ffn_layers=(1, 3, 4, 5),
+        )
+    ),
     "encoder-decoder": both(),
     "encoder-decoder, post, dropout": both(norm_place="post", **DROPOUTS),
     "encoder-decoder, grouped, capped": both(n_kv_heads=2, soft_cap=2.0, qk_norm=True, norm="rms"),
@@ -143,7 +151,7 @@ def test_parameters_and_shapes_are_the_networks(name: str):
         for weight in row.weights:
             if "*_norm" in row.path:
                 continue
-            is_some, at = row.path.endswith(("*.attn", "*.mix")), f"{row.path}.{weight.name}"
+            is_some, at = row.path.endswith(("*.attn", "*.mix", "*.ffn")), f"{row.path}.{weight.name}"
             there = [i for i in range(9) if at.replace("*", str(i)) in named][: row.count]
             for layer in there if is_some else range(row.count):
                 path = row.path.replace("*", str(layer))

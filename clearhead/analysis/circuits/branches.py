@@ -289,8 +289,8 @@ def branches(name: str, stack: Stack) -> Iterator[Branch]:
         pre, x, end = f"{at}.resid_pre", f"{at}.resid_attn", f"{at}.resid_post"
         attention = norms(block.attn_norm, block.attn_out_norm)
         mixer, module = ("attn", block.attn) if block.attn is not None else ("mix", block.mix)
-        assert module is not None
-        yield Branch(f"{at}.{mixer}", block, module, pre, pre, x, attention, block.attn_scale)
+        if module is not None:
+            yield Branch(f"{at}.{mixer}", block, module, pre, pre, x, attention, block.attn_scale)
         if block.cross is not None:
             crossing = norms(block.cross_norm, block.cross_out_norm)
             after = f"{at}.resid_cross"
@@ -298,7 +298,8 @@ def branches(name: str, stack: Stack) -> Iterator[Branch]:
             x = after
         norm = block.attn_norm if block.parallel == "one_norm" else block.ffn_norm
         reads = pre if block.parallel else x
-        yield Branch(f"{at}.ffn", block, block.ffn, reads, x, end, norms(norm, block.ffn_out_norm), block.ffn_scale)
+        if block.ffn is not None:
+            yield Branch(f"{at}.ffn", block, block.ffn, reads, x, end, norms(norm, block.ffn_out_norm), block.ffn_scale)
 
 
 def with_features(name: str, stack: Stack, splits: Sequence[Split]) -> list[Branch]:

@@ -47,6 +47,8 @@ class Site:
             raise UserError(f"{at}: this network has no {path}; see model.summary() for its stacks")
         block = stacks[parts[0]].blocks[int(parts[2])]
         assert isinstance(block, Block)
+        if block.ffn is None:
+            raise UserError(f"{at}: expected a block with an FFN, got one without; try another block")
         return cls(f"{path}.{read_by_ffn(block)}", f"{path}.ffn.out")
 
 

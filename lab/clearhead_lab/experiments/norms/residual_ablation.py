@@ -37,6 +37,7 @@ def through(blocks: Transformer, x: Tensor, *, residual: bool, norm: bool, ffn: 
     for block in blocks.last_stack.blocks:
         assert isinstance(block, Block)
         assert block.attn is not None
+        assert block.ffn is not None
         out: Tensor = block.attn(block.attn_norm(x) if norm and block.attn_norm else x, layout, attn_bias)
         x = x + out if residual else out
         if ffn:
