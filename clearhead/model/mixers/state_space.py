@@ -49,8 +49,8 @@ class SelectiveStateSpace(Mixer, Deriving):
 
     @property
     def rate(self) -> Tensor:
-        """h: how fast each head forgets."""
-        return -self.log_rate.exp()
+        """h: how fast each head forgets, in at least float32."""
+        return -self.log_rate.to(torch.promote_types(self.log_rate.dtype, torch.float32)).exp()
 
     @property
     def skip_each(self) -> Tensor:
@@ -70,7 +70,8 @@ class SelectiveStateSpace(Mixer, Deriving):
             value, end = self.get_submodule(f"{name}_conv")(value, layout, past)
             values.append(tap(self, name, F.silu(value), "b t d"))
             ends.append(end)
-        step = F.softplus(layout.unpack(self.step(x)) + self.step_bias)
+        step = layout.unpack(self.step(x))
+        step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.step_bias)
         step = tap(self, "step", step if self.limits == (0.0, None) else step.clamp(*self.limits), "b t h")
         if layout.valid is not None:
             step = step * layout.valid[..., None]  # Padding writes nothing, and nothing decays there.
@@ -126,8 +127,8 @@ class SelectiveStateSpace(Mixer, Deriving):
         def split(value: str, n: int) -> str:
             return to.do(f"{value}.split", "split", value, by={"heads": n})
 
-        scores = to.do(f"{path}.scores.shared", "matmul_nt", split(c, groups), split(b, groups))
-        scores = to.do(f"{path}.scores", "repeat", scores, by={"times": heads // groups})
+        scores = to.do(f"{path}.products.shared", "matmul_nt", split(c, groups), split(b, groups))
+        scores = to.do(f"{path}.products", "repeat", scores, by={"times": heads // groups})
         weights = to.do(f"{path}.weights", "decay", scores, decay)
         each = split(x, heads)
         read = to.do(f"{path}.read", "matmul", weights, to.do(f"{path}.written", "weigh", each, step))
