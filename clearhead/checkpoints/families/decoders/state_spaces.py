@@ -1,16 +1,29 @@
 """Decoders with selective state spaces: Mamba-2, Granite 4 and Nemotron-H, which also has layers of other parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families.decoders.llama import llama_like
-from clearhead.checkpoints.families.shared import FULL, MOST_LAYERS, decoder_language
+from clearhead.checkpoints.families.angles import modern, read_angles, write_angles
+from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
+from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, GRANITE_WORDS, granite_like
+from clearhead.checkpoints.families.mixtures.mixtures import CORRECTION, number, stacked
+from clearhead.checkpoints.families.shared import ACTIVATIONS, FULL, MOST_LAYERS, decoder_language
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Values, computed, ignored, only, same
-from clearhead.checkpoints.weights.mapping import Rule, fused, modules, rename, renames, squeezed
+from clearhead.checkpoints.weights.fields import (
+    Alias,
+    Field,
+    FieldRule,
+    Values,
+    computed,
+    ignored,
+    named,
+    only,
+    same,
+)
+from clearhead.checkpoints.weights.mapping import Rule, fused, leave_out, modules, rename, renames, split, squeezed
 from clearhead.config import ModelConfig, StateSpace
 from clearhead.errors import UserError
 
@@ -18,7 +31,7 @@ from clearhead.errors import UserError
 
 NAMES = {
     "n_heads": ("num_heads", "mamba_n_heads", "mamba_num_heads"),
-    "d_head": ("head_dim", "mamba_d_head", "mamba_head_dim"),
+    "d_head": ("head_dim", "mamba_head_dim"),
     "d_state": ("state_size", "mamba_d_state", "ssm_state_size"),
     "n_groups": ("n_groups", "mamba_n_groups"),
     "width": ("conv_kernel", "mamba_d_conv"),
@@ -160,4 +173,205 @@ MAMBA2 = llama_like(
     modernize=dict,
     layer_norm_epsilon=1e-5,
     initializer_range=0.1,
+)
+
+
+# --- experts -------------------------------------------------------------------------------------------------------
+
+
+def _experts(theirs: str, default: int, names: Mapping[str, tuple[str, Any]], **others: Any) -> tuple[Field, ...]:
+    """The number of experts, which may be 0, and further fields: by the names there, ours and their defaults.
+
+    Where the layers are of kinds, experts are those of the kind moe. `others` are settings that all models have.
+    """
+
+    def read(n: int, values: Values) -> dict[str, Any] | None:
+        kinds = values.get(BLOCK_TYPES)
+        layers = None if kinds is None else [i for i, kind in enumerate(kinds) if kind == "moe"]
+        own = {ours: values[there] for there, (ours, _) in names.items()}
+        return {"n": n, "layers": layers, **own, **others} if n and layers != [] else None
+
+    def writer(ours: str, default: Any) -> Callable[[Any, Values], Any]:
+        return lambda _, said: (said["decoder"]["experts"] or {ours: default})[ours]
+
+    n = computed(theirs, "decoder.experts", read=read, write=lambda own, _: own["n"] if own else 0, default=default)
+    return n, *(computed(there, write=writer(*own), default=own[1]) for there, own in names.items())
+
+
+# --- Granite 4 (IBM 2025) ------------------------------------------------------------------------------------------
+
+ROPE, SHARED = "rope", "shared_intermediate_size"
+
+
+def _granite_positions(said: dict[str, Any], values: Values) -> dict[str, Any]:
+    if values["position_embedding_type"] != ROPE:
+        return {"kind": "none"}
+    return read_angles(said, values) | {"trained_length": values["max_position_embeddings"]}
+
+
+def _granite_angles(positions: Values, _: Values) -> dict[str, Any]:
+    return write_angles(positions) if positions["kind"] == "rotary" else {}
+
+
+def _granite_kind(_: Any, ours: Values) -> str | None:
+    return ROPE if ours["decoder"]["positions"]["kind"] == "rotary" else None
+
+
+def _granite_length(_: Any, ours: Values) -> int:
+    return ours["decoder"]["positions"].get("trained_length") or 2048
+
+
+def _granite_modern(document: dict[str, Any]) -> dict[str, Any]:
+    """The older name of the kinds of layers."""
+    document = modern(document)
+    if (kinds := document.pop("layers_block_type", None)) is not None:
+        document.setdefault("layer_types", kinds)
+    return document
+
+
+def _head_width(width: Any, values: Values) -> Any:
+    inner = values["mamba_expand"] * values["hidden_size"]
+    return inner // values["mamba_n_heads"] if width == "auto" else width
+
+
+EXPERTS = {"input": ("gate", "up"), "output": ("down",)}
+
+
+def _granite_rules(config: ModelConfig) -> Sequence[Rule]:
+    at, n = "layers.{i}.block_sparse_moe", number(config)
+    shared = "decoder.blocks.{i}.ffn" + (".shared" if n else "")
+    return (
+        *renamed({"block_sparse_moe.router.layer": "ffn.router"}, but=("ffn.",)),
+        *(stacked(f"{at}.{name}_linear.weight", n, *maps) for name, maps in EXPERTS.items() if n),
+        split("layers.{i}.shared_mlp.input_linear.weight", [f"{shared}.{name}.weight" for name in ("gate", "up")]),
+        rename("layers.{i}.shared_mlp.output_linear.weight", f"{shared}.down.weight"),
+        *mixer_rules(config, "layers.{i}.mamba"),
+    )
+
+
+GRANITE_MOE_HYBRID = granite_like(
+    "granitemoehybrid",
+    "GraniteMoeHybrid",
+    BIASES[0],
+    *GRANITE_FIELDS,
+    *mixer(mamba_n_heads=128, mamba_d_state=256, mamba_n_groups=1, mamba_d_conv=4, mamba_conv_bias=True),
+    computed("mamba_d_head", "decoder.mixer.d_head", read=_head_width, default="auto", like=None),
+    *LIMITS,
+    _expand("mamba_expand"),
+    _layers("layer_types", "mixer.layers", (LINEAR,), (LINEAR, FULL)),
+    computed("rope_parameters", "decoder.positions", read=_granite_positions, write=_granite_angles, default={}),
+    computed("position_embedding_type", write=_granite_kind, default=None),
+    computed("max_position_embeddings", write=_granite_length, default=2048),
+    *_experts(
+        "num_local_experts",
+        8,
+        {"num_experts_per_tok": ("n_chosen", 2), "intermediate_size": ("d_ff", 11_008), SHARED: ("shared", 1024)},
+        normalised=True,
+    ),
+    same(SHARED, "decoder.d_ff", default=1024),
+    *only(hidden_act="silu", mamba_proj_bias=False),
+    ignored("mamba_chunk_size", "router_aux_loss_coef", "output_router_logits", "normalization_function"),
+    constants={**MIXER, "decoder.activation": "silu"},
+    rules=_granite_rules,
+    words=decoder_language("GraniteMoeHybridForCausalLM", "model.", GRANITE_WORDS, tied=False),
+    modernize=_granite_modern,
+    leave_out=("hidden_act", "intermediate_size", "rope_parameters", "max_position_embeddings"),
+)
+
+
+# --- Nemotron-H (NVIDIA 2025) --------------------------------------------------------------------------------------
+
+KINDS = (LINEAR, FULL, "mlp", "moe")
+BLOCK_TYPES = "layers_block_type"
+
+
+def _nemotron_modern(document: dict[str, Any]) -> dict[str, Any]:
+    """A name for each layer, in place of a letter for each."""
+    pattern, older = (document.pop(name, None) for name in ("hybrid_override_pattern", "layer_types"))
+    kinds = document.get(BLOCK_TYPES) or older or pattern or [LINEAR, "moe", FULL, "mlp"]
+    if not isinstance(kinds, list | str):
+        return document
+    kinds = [OLDER.get(str(kind), kind) for kind in kinds]
+    return document | {BLOCK_TYPES: kinds, "num_hidden_layers": len(kinds)}
+
+
+def _nemotron_rules(config: ModelConfig) -> Sequence[Rule]:
+    stack, at, ours = config.output, "layers.{i}.mixer", "decoder.blocks.{i}"
+    maps = {"up_proj": "up", "down_proj": "down"}
+    attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out"}
+    norms = ("attn_norm" if stack.mixes(i) else "ffn_norm" for i in range(stack.n_layers))
+    return (
+        leave_out("mtp.{a}.{b}.{c}", because="layers that predict further tokens"),
+        *modules("decoder", "", {**BLOCKS, "embedding": "embed.tokens"}),
+        *(rename(f"layers.{i}.norm.{{p}}", f"decoder.blocks.{i}.{norm}.{{p}}") for i, norm in enumerate(norms)),
+        *renames(at, f"{ours}.attn", attention),
+        *renames(f"{at}.experts.{{e}}", f"{ours}.ffn.experts.{{e}}", maps),
+        *renames(f"{at}.shared_experts", f"{ours}.ffn.shared", maps),
+        rename(f"{at}.gate.e_score_correction_bias", CORRECTION),
+        *renames(at, f"{ours}.ffn", {**maps, "gate": "router"}),
+        *mixer_rules(config, at),
+    )
+
+
+NEMOTRON_OLDER = {
+    "mamba_n_groups": "n_groups",
+    "mamba_d_conv": "conv_kernel",
+    "mamba_conv_bias": "use_conv_bias",
+    "mamba_dt_min": "time_step_min",
+}
+NEMOTRON_H = llama_like(
+    "nemotron_h",
+    "NemotronH",
+    BIASES[1],
+    *mixer(mamba_num_heads=128, mamba_head_dim=64, ssm_state_size=128, n_groups=8, conv_kernel=4, use_conv_bias=True),
+    same("time_step_min", "decoder.mixer.least_step", default=0.001),
+    _layers(BLOCK_TYPES, "mixer.layers", (LINEAR,), KINDS),
+    _layers(BLOCK_TYPES, "mixing_layers", (LINEAR, FULL), KINDS),
+    _layers(BLOCK_TYPES, "ffn_layers", ("mlp", "moe"), KINDS),
+    *_experts(
+        "n_routed_experts",
+        8,
+        {
+            "num_experts_per_tok": ("n_chosen", 2),
+            "moe_intermediate_size": ("d_ff", 7688),
+            "moe_shared_expert_intermediate_size": ("shared", 7688),
+            "routed_scaling_factor": ("scale", 1.0),
+            "norm_topk_prob": ("normalised", True),
+            "n_group": ("n_groups", 1),
+            "topk_group": ("n_groups_chosen", 1),
+        },
+        scores="sigmoid",
+        correction=True,
+        group_best=2,
+    ),
+    named("mlp_hidden_act", "decoder.activation", names=ACTIVATIONS, default="relu2"),
+    *only(use_bias=False, mamba_hidden_act="silu", moe_latent_size=None),
+    *(Alias(older, of=name) for older, name in NEMOTRON_OLDER.items()),
+    INITIAL,
+    ignored(
+        "attention_bias",
+        "num_logits_to_keep",
+        "use_mamba_kernels",
+        "mamba_ssm_cache_dtype",
+        "mamba_proj_bias",
+        "max_position_embeddings",
+    ),
+    ignored(
+        "expand", "chunk_size", "residual_in_fp32", "hidden_dropout", "time_step_limit", "sliding_window", "rope_theta"
+    ),
+    ignored(
+        "moe_shared_expert_overlap", "n_shared_experts", "mtp_*", "num_nextn_predict_layers", "output_router_logits"
+    ),
+    ignored("mamba_dt_*", "mamba_expand", "mamba_chunk_size", "partial_rotary_factor"),
+    constants={**MIXER, "decoder.gated": False, "decoder.positions.kind": "none"},
+    rules=_nemotron_rules,
+    words=decoder_language("NemotronHForCausalLM", "backbone.", tied=False),
+    n_classes=2,
+    modernize=_nemotron_modern,
+    leave_out=("hidden_act", "rope_parameters", "max_position_embeddings"),
+    vocab_size=131_072,
+    intermediate_size=21_504,
+    num_key_value_heads=8,
+    head_dim=128,
+    layer_norm_epsilon=1e-5,
 )
