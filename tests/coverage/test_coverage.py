@@ -27,7 +27,7 @@ def test_a_verdict_for_each(monkeypatch):
     gpt2, mamba, llava = lines
     assert (gpt2.kind, gpt2.why, len(gpt2.opens), gpt2.also) == ("opens", "", 2, ("GPT2DoubleHeadsModel",))
     assert gpt2.gap < 1e-5
-    assert mamba.why.startswith("state space layers (state_size=16)")
+    assert mamba.why.startswith("the selective scan of Mamba-1 (time_step_scale=1.0)")
     assert "text_config (llama): opens" in llava.why
     text = page.page([replace(gpt2, others=("GPT2WithoutTable",)), mamba, llava], COUNTS, "now")
     for figure in (

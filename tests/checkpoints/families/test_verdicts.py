@@ -52,7 +52,6 @@ def test_quantized_weights_leave_the_checkpoint_they_were_made_from():
 @pytest.mark.parametrize(
     ("fields", "mechanism", "said"),
     [
-        ({"ssm_state_size": 16}, "state space layers", "ssm_state_size=16"),
         ({"layer_types": ["chunked_attention", "full_attention"]}, "sparse attention", "2 values"),
         ({"bbox_cost": 5, "num_queries": 100}, "detection, segmentation or depth", "num_queries=100"),
         ({"retrieval_vector_size": 768}, "retrieval from an index of passages", "retrieval_vector_size=768"),

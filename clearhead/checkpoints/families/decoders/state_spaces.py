@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families.angles import modern, read_angles, write_angles
+from clearhead.checkpoints.families.angles import read_angles, write_angles
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
 from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, GRANITE_WORDS, granite_like
 from clearhead.checkpoints.families.mixtures.mixtures import CORRECTION, number, stacked
@@ -40,7 +40,7 @@ NAMES = {
 """Our settings of the mixer -> their names."""
 OURS = {name: f"decoder.mixer.{ours}" for ours, names in NAMES.items() for name in names}
 MIXER = {"decoder.mixer.kind": "state_space"}
-LINEAR = "linear_attention"
+LINEAR, BLOCK_TYPES = "linear_attention", "layers_block_type"
 OLDER = {"mamba": LINEAR, "attention": FULL, "M": LINEAR, "*": FULL, "-": "mlp", "E": "moe"}
 """Older names of the kinds of layers."""
 
@@ -149,7 +149,7 @@ MAMBA2 = llama_like(
     _expand("expand"),
     INITIAL,
     *only(use_bias=False, hidden_act="silu"),
-    ignored("residual_in_fp32", "chunk_size"),
+    ignored("residual_in_fp32", "chunk_size", "num_attention_heads"),
     constants={
         **MIXER,
         "decoder.n_heads": 1,
@@ -204,9 +204,8 @@ ROPE, SHARED = "rope", "shared_intermediate_size"
 
 
 def _granite_positions(said: dict[str, Any], values: Values) -> dict[str, Any]:
-    if values["position_embedding_type"] != ROPE:
-        return {"kind": "none"}
-    return read_angles(said, values) | {"trained_length": values["max_position_embeddings"]}
+    turned = read_angles(said, values) | {"trained_length": values["max_position_embeddings"]}
+    return turned if values["position_embedding_type"] == ROPE else {"kind": "none"}
 
 
 def _granite_angles(positions: Values, _: Values) -> dict[str, Any]:
@@ -219,14 +218,6 @@ def _granite_kind(_: Any, ours: Values) -> str | None:
 
 def _granite_length(_: Any, ours: Values) -> int:
     return ours["decoder"]["positions"].get("trained_length") or 2048
-
-
-def _granite_modern(document: dict[str, Any]) -> dict[str, Any]:
-    """The older name of the kinds of layers."""
-    document = modern(document)
-    if (kinds := document.pop("layers_block_type", None)) is not None:
-        document.setdefault("layer_types", kinds)
-    return document
 
 
 def _head_width(width: Any, values: Values) -> Any:
@@ -259,6 +250,7 @@ GRANITE_MOE_HYBRID = granite_like(
     *LIMITS,
     _expand("mamba_expand"),
     _layers("layer_types", "mixer.layers", (LINEAR,), (LINEAR, FULL)),
+    Alias(BLOCK_TYPES, of="layer_types"),
     computed("rope_parameters", "decoder.positions", read=_granite_positions, write=_granite_angles, default={}),
     computed("position_embedding_type", write=_granite_kind, default=None),
     computed("max_position_embeddings", write=_granite_length, default=2048),
@@ -274,7 +266,6 @@ GRANITE_MOE_HYBRID = granite_like(
     constants={**MIXER, "decoder.activation": "silu"},
     rules=_granite_rules,
     words=decoder_language("GraniteMoeHybridForCausalLM", "model.", GRANITE_WORDS, tied=False),
-    modernize=_granite_modern,
     leave_out=("hidden_act", "intermediate_size", "rope_parameters", "max_position_embeddings"),
 )
 
@@ -282,16 +273,15 @@ GRANITE_MOE_HYBRID = granite_like(
 # --- Nemotron-H (NVIDIA 2025) --------------------------------------------------------------------------------------
 
 KINDS = (LINEAR, FULL, "mlp", "moe")
-BLOCK_TYPES = "layers_block_type"
 
 
 def _nemotron_modern(document: dict[str, Any]) -> dict[str, Any]:
     """A name for each layer, in place of a letter for each."""
     pattern, older = (document.pop(name, None) for name in ("hybrid_override_pattern", "layer_types"))
-    kinds = document.get(BLOCK_TYPES) or older or pattern or [LINEAR, "moe", FULL, "mlp"]
-    if not isinstance(kinds, list | str):
+    said: Any = document.get(BLOCK_TYPES) or older or pattern or [LINEAR, "moe", FULL, "mlp"]
+    if not isinstance(said, Sequence):
         return document
-    kinds = [OLDER.get(str(kind), kind) for kind in kinds]
+    kinds = [OLDER.get(str(kind), kind) for kind in said]
     return document | {BLOCK_TYPES: kinds, "num_hidden_layers": len(kinds)}
 
 
@@ -313,7 +303,8 @@ def _nemotron_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-NEMOTRON_OLDER = {
+NEMOTRON_OTHERS = {
+    "num_local_experts": "n_routed_experts",
     "mamba_n_groups": "n_groups",
     "mamba_d_conv": "conv_kernel",
     "mamba_conv_bias": "use_conv_bias",
@@ -346,7 +337,7 @@ NEMOTRON_H = llama_like(
     ),
     named("mlp_hidden_act", "decoder.activation", names=ACTIVATIONS, default="relu2"),
     *only(use_bias=False, mamba_hidden_act="silu", moe_latent_size=None),
-    *(Alias(older, of=name) for older, name in NEMOTRON_OLDER.items()),
+    *(Alias(other, of=name) for other, name in NEMOTRON_OTHERS.items()),
     INITIAL,
     ignored(
         "attention_bias",
