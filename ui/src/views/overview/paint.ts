@@ -10,10 +10,11 @@ export type Both = readonly [was: number, now: number];
 export type Role = "asks" | "reads" | "read" | "other";
 export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
 /** From the encoder's end into the lane of the answer: as wide as the answer needs that word there. */
-export interface DrawnJoin { from: Point; via?: Point; to: Point; thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
-/** `via`: where it goes round a label. */
-export interface DrawnCurve { from: Point; via?: Point; to: Point; weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
+export interface DrawnJoin extends Line { thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
+export interface DrawnCurve extends Line { weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
 export interface Point { x: number; y: number }
+/** `via`: where it goes round a label. */
+export interface Line { from: Point; via?: Point; to: Point }
 export interface DrawnAnswer { from: number; to: number; x: number; half: number; share: Both; first: boolean }
 export interface Scene {
   areas: Area[];
@@ -62,22 +63,11 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   for (const answer of scene.answers) drawAnswer(g, answer, c, change);
 }
 
-function stroke(g: CanvasRenderingContext2D, ...points: (Point | undefined)[]): void {
-  g.beginPath();
-  points.reduce((from, to) => {
-    if (!to) return from;
-    const half = from ? (from.x + to.x) / 2 : 0;
-    if (from) g.bezierCurveTo(half, from.y, half, to.y, to.x, to.y);
-    else g.moveTo(to.x, to.y);
-    return to;
-  }, undefined);
-  g.stroke();
-}
-
-function dashed(g: CanvasRenderingContext2D, points: (Point | undefined)[], dashes: number[], colour: string): void {
+function stroke(g: CanvasRenderingContext2D, line: Line, dashes: number[] = []): void {
   g.setLineDash(dashes);
-  [g.strokeStyle, g.lineWidth] = [colour, 1.6];
-  stroke(g, ...points);
+  g.beginPath();
+  for (const { x, y } of Array.from({ length: 41 }, (_, i) => along(line, i / 40))) g.lineTo(x, y);
+  g.stroke();
   g.setLineDash([]);
 }
 
@@ -129,7 +119,10 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
   const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.at(-1) ?? 0;
-  if (last < n - 1) dashed(g, [{ x: area.x[last]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) }], [2, 6], rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8));
+  if (last < n - 1) {
+    [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
+    stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);
+  }
   if (known.length < 2) return;
   if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
     ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
@@ -147,14 +140,15 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
-  const { from, via, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
+  const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
-  if (ghost) dashed(g, [from, via, to], [5, 5], rgba(c.ink3, 0.9 * change));
+  [g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.9 * change), 1.6];
+  if (ghost) stroke(g, curve, [5, 5]);
   if (moved >= DRAWN) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
     [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];
-    stroke(g, from, via, to);
+    stroke(g, curve);
   }
 }
 
@@ -170,17 +164,17 @@ function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, fir
 }
 
 /** A point of a curve. */
-export function along({ from, via, to }: { from: Point; via?: Point; to: Point }, k: number): Point {
+export function along({ from, via, to }: Line, k: number): Point {
   if (via) return k < 0.5 ? along({ from, to: via }, 2 * k) : along({ from: via, to }, 2 * k - 1);
   const s = 3 * k * (1 - k), half = (from.x + to.x) / 2;
   return { x: from.x * (1 - k) ** 3 + half * s + to.x * k ** 3, y: from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k) };
 }
 
-/** Where a curve goes round a label of the stack that it comes to; none: it touches none. */
-export function around(curve: { from: Point; to: Point }, area: Area): { via?: Point } {
+/** Where a curve goes round a label of the stack that it comes to; none: it touches none, or, above all others, there is no room. */
+export function around(curve: Line, area: Area): { via?: Point } {
   const x = area.x[0]! - 44, near = Array.from({ length: 41 }, (_, i) => along(curve, i / 40)).filter((at) => Math.abs(at.x - x) < 36);
-  const y = area.lanes && Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).find((y) => near.some((at) => Math.abs(at.y - y) < 15));
-  return y ? { via: { x, y: y + (near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } } : {};
+  const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15)), y = yOf(area, lane);
+  return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
 }
 
 /** What is drawn, but the answers: points with a radius. */
@@ -206,13 +200,7 @@ export function freeNear(to: readonly Point[], half: Point, { left, right, top, 
 
 /** The curve under a point; null: none. */
 export function curveAt(curves: readonly DrawnCurve[], { x, y }: Point): number | null {
-  let best: number | null = null, least = 7;
-  curves.forEach((one, i) => {
-    if (one.moved[0] < DRAWN) return;
-    for (let k = 0; k <= 1; k += 0.05) {
-      const at = along(one, k), far = Math.hypot(at.x - x, at.y - y);
-      if (far < least) [best, least] = [i, far];
-    }
-  });
-  return best;
+  const far = curves.map((one) => (one.moved[0] < DRAWN ? Infinity : Math.min(...Array.from({ length: 21 }, (_, i) => along(one, i / 20)).map((at) => Math.hypot(at.x - x, at.y - y)))));
+  const best = far.indexOf(Math.min(...far));
+  return far[best]! < 7 ? best : null;
 }
