@@ -58,14 +58,10 @@ export function labelled(centres: readonly number[], room: number, always: reado
 
 /** Which words of the lens are written: the last, and, going back, each (of many those where the word changes) where there is room. */
 export function changes(words: readonly string[], x: readonly number[], room: (word: string) => number): number[] {
-  const kept: number[] = [];
   let free = Infinity;
-  for (let i = words.length - 1; i >= 0; i--) {
-    if (i && i < words.length - 1 && words.length > FEW && words[i] === words[i - 1]) continue;
-    const half = room(words[i]!) / 2;
-    if (x[i]! + half > free) continue;
-    free = x[i]! - half;
-    kept.unshift(i);
-  }
-  return kept;
+  return [...words.keys()].reverse().filter((i) => {
+    const half = room(words[i]!) / 2, isKept = (!i || i === words.length - 1 || words.length <= FEW || words[i] !== words[i - 1]) && x[i]! + half <= free;
+    if (isKept) free = x[i]! - half;
+    return isKept;
+  }).reverse();
 }
