@@ -80,6 +80,8 @@ class Family:
     """The heads. A config that names none gets the first."""
     modernize: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda document: document)
     """Replaces older spellings of config fields by today's."""
+    nest: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda document: document)
+    """Makes a written config one of several networks, where `modernize` reads such a one."""
     read_only: bool = False
     """Whether the reference library has no class for it. Its models are written as those of another family."""
     only_if: Document = field(default_factory=dict)
@@ -173,6 +175,7 @@ class Family:
             if theirs is None:
                 continue
             document = {"architectures": [head.architecture], "model_type": self.model_type, **theirs, **self.only_if}
+            document = self.nest(document)
             present = [name for path, name in head.presence.items() if get(ours, path)]
             try:
                 back, _ = self.read(document, where=self.model_type, tensors=present)

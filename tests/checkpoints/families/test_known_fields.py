@@ -104,6 +104,10 @@ READABLE: dict[str, dict[str, Any]] = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "Dots1ForCausalLM": {"n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2},
     "EsmForMaskedLM": {"vocab_size": 33, "pad_token_id": 1},
+    "LlavaForConditionalGeneration": {"image_token_index": 1},
+    "Gemma3ForConditionalGeneration": {"mm_tokens_per_image": 49},
+    "Idefics3ForConditionalGeneration": {"scale_factor": 7, "image_token_id": 1},
+    "SmolVLMForConditionalGeneration": {"scale_factor": 7, "image_token_id": 1},
 }
 """What classes need to be read, whose own defaults are no network here."""
 

@@ -44,7 +44,7 @@ def arguments(case: Case, tokens: Tokens) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", mostly_slow(PICTURED), ids=str)
 def test_logits_and_greedy_text_are_the_reference_s(case: Case, tmp_path: Path):
-    theirs, ours = both(case, tmp_path)
+    theirs, ours = both(case, tmp_path / "theirs")
     for way, gap in gaps(case, theirs, ours):
         assert gap.relative <= CLOSE, (way, gap)
     tokens = batch(ours)
@@ -54,6 +54,12 @@ def test_logits_and_greedy_text_are_the_reference_s(case: Case, tmp_path: Path):
     assert tokens.pictures is not None
     one = Tokens(tokens.ids[:1], pictures=tokens.pictures[:2])
     told = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None}
+    ours.save(tmp_path / "saved")
+    back, report = type(theirs).from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(report.values()), report
+    with torch.no_grad():
+        assert (back.eval()(**arguments(case, tokens)).logits - expected)[tokens.valid].abs().max() < 1e-4
+    assert load(tmp_path / "saved").config == ours.config
     assert greedy(ours, one, 9) == theirs.generate(**arguments(case, one), **told)[0, one.grid[1] :].tolist()
 
 
@@ -136,8 +142,8 @@ def test_it_is_one_network_in_traces_edits_training_and_files(opened, tmp_path: 
     ours.network(tokens).sum().backward()
     assert all(one.grad is not None and one.grad.any() for one in ours.network.pictures.parameters() if one.ndim > 1)
     ours.network.zero_grad()
-    ours.save(tmp_path / "own")
-    assert torch.equal(load(tmp_path / "own").logits(text, image=a), ours.logits(text, image=a))
+    ours.save(tmp_path / "saved")
+    assert torch.equal(load(tmp_path / "saved").logits(text, image=a), ours.logits(text, image=a))
     assert tokens.valid is not None
     packed = Tokens.pad([tokens.ids[0].tolist(), tokens.ids[1][tokens.valid[1]].tolist()], packed=True)
     with torch.no_grad():

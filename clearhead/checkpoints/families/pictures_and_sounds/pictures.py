@@ -1,9 +1,10 @@
 """Models that read pictures within a text: a tower, a projector and a text model, each a table."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -21,18 +22,24 @@ from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
     FieldRule,
+    Only,
     Values,
     computed,
     ignored,
     named,
     same,
 )
-from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, transpose
+from clearhead.checkpoints.weights.mapping import Rule, derive, leave_out, rename, transpose
 from clearhead.config import ModelConfig, NoHead, StackConfig
 from clearhead.errors import refuse
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # --- the tower and the projector -----------------------------------------------------------------------------------
 
+TOP, OLDER = "model.language_model.", "language_model.model."
+"""Prefixes of the text model, today's and the older one."""
 UNSEEN = "no vector of a picture depends on it"
 MOST_LEFT_OUT = 32
 """Most layers of a tower behind the one that is read."""
@@ -53,6 +60,8 @@ class Sight:
     """Whether a config chooses between towers."""
     unread: tuple[str, ...] = ()
     """Fields of the text model that have no effect within this class."""
+    tops: tuple[tuple[str, ...], ...] = ((OLDER, TOP), ("", "model."), ("vision_model.", ""))
+    """Prefixes of the text model, of the projector and the tower, and within the tower; the first is written."""
 
     def rules(self, config: ModelConfig) -> Iterator[Rule]:
         """The weights of both under their names of today and the older ones."""
@@ -60,15 +69,24 @@ class Sight:
         tower, (there, projector) = config.pictures.tower, self.names
         beyond = range(tower.n_layers, tower.n_layers + MOST_LEFT_OUT)
         own = self.image.rules(ModelConfig(encoder=tower, head=NoHead()))
-        for top in ("model.", ""):
+        for top in self.tops[1]:
             for rule in self.projector:
                 within = prefixed(rule, f"{top}{projector}.")
                 yield replace(within, ours=tuple(f"pictures.projector.{name}" for name in rule.ours))
-            for inner in ("vision_model.", ""):
+            for inner in self.tops[2]:
                 at = f"{top}{there}.{inner}"
                 unread = (f"{at}encoder.layers.{i}.{{a}}{rest}" for i in beyond for rest in (".{b}", ".{b}.{c}"))
                 yield leave_out(*unread, because=UNSEEN)
+                if not tower.has_final_norm and (top, inner) == (self.tops[1][0], self.tops[2][0]):
+                    first = ((0.0, "bias"), (1.0, "weight"))  # Which its class has, and no vector depends on.
+                    yield from (derive(f"{at}post_layernorm.{p}", partial(_full, tower.d_model, x)) for x, p in first)
                 yield from (_of_tower(prefixed(rule, at), tower) for rule in own)
+
+
+def _full(n: int, value: float) -> "Tensor":
+    import torch
+
+    return torch.full((n,), value)
 
 
 def _of_tower(rule: Rule, tower: StackConfig) -> Rule:
@@ -94,6 +112,17 @@ def tower_of(image: Family, vision: Any, *, layer: int | None = None) -> dict[st
     return cut.model_dump(mode="json")
 
 
+def written_tower(image: Family, tower: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The config of a tower; None if its class cannot express it."""
+    head = {path[5:]: value for path, value in image.heads[-1].constants.items() if path.startswith("head.")}
+    encoder = {**tower, "final_norm": image.constants.get("encoder.final_norm")}
+    written = image.write(ModelConfig.model_validate({"encoder": encoder, "head": head}))
+    if written is None:
+        raise ValueError("no tower of this class")
+    document = {name: value for name, value in written[0].items() if name != "architectures"}
+    return {**document, "vision_use_head": False} if image is SIGLIP_IMAGE else document
+
+
 # --- the text model ------------------------------------------------------------------------------------------------
 
 PICTURES = "what reads pictures"
@@ -101,8 +130,6 @@ LETTERS = "abcdefghijkl"
 """Fields for the parts of the longest name of a tensor that is left out."""
 SHARED = ("is_causal",)
 """Fields of the whole that count for the text model."""
-TOP, OLDER = "model.language_model.", "language_model.model."
-"""Prefixes of the text model, today's and the older one."""
 
 
 def _beside(*names: str) -> Rule:
@@ -139,8 +166,14 @@ def text_part(
         own = {name: value for name, value in text.items() if sight is None or name not in sight.unread}
         return family.modernize({**own, **whole, "architectures": [architecture], "tie_word_embeddings": ties})
 
+    def nested(flat: dict[str, Any]) -> dict[str, Any]:
+        top = {"architectures", "tie_word_embeddings", *names}
+        text = {name: value for name, value in flat.items() if name not in top and "." not in name}
+        whole = {name: value for name, value in flat.items() if name in top and value is not None}
+        return {**whole, "model_type": model_type, "text_config": {**text, "model_type": family.model_type}}
+
     def rules(config: ModelConfig) -> Sequence[Rule]:
-        output, tops = head.rules(config), (TOP, OLDER, "model.text_model.")
+        output, tops = head.rules(config), (TOP, OLDER) if sight is None else sight.tops[0]
         places = [prefixed(rule, top) for rule in family.rules(config) for top in tops]
         rest = (_beside(*beside),) if sight is None else sight.rules(config)
         return (*rest, *places, *(prefixed(rule, "language_model.") for rule in output))
@@ -151,10 +184,11 @@ def text_part(
         rules=rules,
         heads=(replace(head, architecture=architecture, prefix=""),),
         modernize=flattened,
+        nest=nested,
         only_if={"text_config.model_type": family.model_type, **chosen},
         constants={**family.constants, **({} if sight is None else sight.constants)},
         fields=(*fields, *family.fields),
-        read_only=True,
+        read_only=sight is None,
         without=PICTURES if sight is None else "",
     )
 
@@ -172,6 +206,13 @@ def _mark(name: str, *, default: int) -> tuple[FieldRule, ...]:
     return same(name, "pictures.mark_id", default=default), Alias(other, of=name)
 
 
+def _tower_field(image: Family, read: Callable[[Any, Values], Any]) -> Field:
+    def write(_: Any, ours: Values) -> dict[str, Any] | None:
+        return written_tower(image, ours["pictures"]["tower"])
+
+    return computed("vision_config", "pictures.tower", read=read, write=write, default=REQUIRED, like={})
+
+
 def _llava(image: Family) -> Sight:
     def read(vision: Any, values: Values) -> dict[str, Any]:
         layer = values["vision_feature_layer"]
@@ -183,8 +224,8 @@ def _llava(image: Family) -> Sight:
     return Sight(
         image,
         (
-            computed("vision_config", "pictures.tower", read=read, default=REQUIRED, like={}),
-            computed("vision_feature_layer", default=-2, like=None),
+            _tower_field(image, read),
+            computed("vision_feature_layer", write=lambda *_: -1, default=-2, like=None),
             named("vision_feature_select_strategy", "pictures.keeps_first", names=places, default="default"),
             named("projector_hidden_act", "pictures.projector.activation", names=ACTIVATIONS, default="gelu"),
             same("multimodal_projector_bias", "pictures.projector.bias", default=True),
@@ -220,7 +261,7 @@ def _whole_tower(image: Family) -> Field:
             raise refuse("model_type", image.model_type, short(kind), ANOTHER)
         return tower_of(image, vision)
 
-    return computed("vision_config", "pictures.tower", read=read, default=REQUIRED, like={})
+    return _tower_field(image, read)
 
 
 def _pool(n_vectors: int, values: Values) -> int:
@@ -232,6 +273,11 @@ def _pool(n_vectors: int, values: Values) -> int:
     return n // row
 
 
+def _n_vectors(pool: int, ours: Values) -> int:
+    reads = ours["pictures"]["tower"]["input"]
+    return (reads["image_size"] // reads["patch_size"] // pool) ** 2
+
+
 GEMMA_3 = text_part(
     GEMMA3,
     "gemma3",
@@ -241,14 +287,11 @@ GEMMA_3 = text_part(
         SIGLIP_IMAGE,
         (
             _whole_tower(SIGLIP_IMAGE),
-            computed(
-                "vision_config",
-                "pictures.projector.norm_eps",
-                read=lambda vision, _: vision.get("layer_norm_eps", 1e-6),
-                default=REQUIRED,
-                like={},
+            replace(
+                _tower_field(SIGLIP_IMAGE, lambda vision, _: vision.get("layer_norm_eps", 1e-6)),
+                ours=("pictures.projector.norm_eps",),
             ),
-            computed("mm_tokens_per_image", "pictures.projector.pool", read=_pool, default=256),
+            computed("mm_tokens_per_image", "pictures.projector.pool", read=_pool, write=_n_vectors, default=256),
             *_mark("image_token_index", default=262_144),
             same("boi_token_index", "pictures.first_id", default=255_999),
             Alias("boi_token_id", of="boi_token_index"),
@@ -270,7 +313,9 @@ PALIGEMMA = tuple(
             (
                 _whole_tower(SIGLIP_IMAGE),
                 *_mark("image_token_index", default=256_000),
-                ignored("projection_dim", "hidden_size", "vocab_size", "num_image_tokens"),
+                computed("projection_dim", write=lambda _, ours: ours["decoder"]["d_model"], default=2048),
+                ignored("num_image_tokens"),
+                Only("final_logit_softcapping", None),
             ),
             (rename("linear.{p}", "up.{p}"),),
             {"pictures.sees": "prompt"},
@@ -304,9 +349,10 @@ def _tile_fields(model_type: str) -> tuple[Family, tuple[FieldRule, ...]]:
         return tower
 
     return image, (
-        computed("vision_config", "pictures.tower", read=read, default=REQUIRED, like={}),
+        _tower_field(image, read),
         same("scale_factor", "pictures.projector.join", default=2),
         *_mark("image_token_id", default=128_257),
+        ignored("_pad_token_id"),
     )
 
 
@@ -314,7 +360,8 @@ def _tiles(model_type: str, architecture: str) -> Family:
     image, fields = _tile_fields(model_type)
     projector = (rename("modality_projection.proj.{p}", "up.{p}"),)
     constants = {"pictures.projector.bias": False, "pictures.tiles": True}
-    sight = Sight(image, fields, projector, constants, names=("vision_model", "connector"))
+    tops = ("model.text_model.",), ("model.",), ("",)
+    sight = Sight(image, fields, projector, constants, names=("vision_model", "connector"), tops=tops)
     return text_part(LLAMA, model_type, architecture, sight=sight)
 
 
