@@ -366,7 +366,7 @@ class Attention(Combining):
         x = x if norm is None or whole or last else norm.steps(to, f"{at}_norm", x)
         x = x if shared is None else to.do(f"{at}.joined", "join", shared, x, by={"width": self.d_head - width})
         if last is not None:
-            turned = attn_bias and attn_bias.rotated(to, f"{at}.turned", x)
+            turned = None if attn_bias is None else attn_bias.rotated(to, f"{at}.turned", x)
             return to.do(at, "copy", last.steps(to, f"{at}_norm", turned or x))
         if (attn_bias is None or attn_bias.rotated(to, at, x) is None) and norm is not None and not whole:
             return to.do(at, "copy", x)

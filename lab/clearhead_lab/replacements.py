@@ -36,7 +36,7 @@ def with_batch_norm(network: Transformer) -> Transformer:
     """Puts a BatchNorm in place of each LayerNorm, in place; returns the network."""
     for name, module in list(network.named_modules()):
         if isinstance(module, LayerNorm):
-            network.set_submodule(name, BatchNorm(len(module.weight)))
+            network.set_submodule(name, BatchNorm(module.width))
     return network
 
 

@@ -18,7 +18,7 @@ def test_layer_norm_is_torch_s():
     theirs.load_state_dict(ours.state_dict())
     assert_close(ours(X), theirs(X))
     mean, variance = X.mean(-1, keepdim=True), X.var(-1, keepdim=True, correction=0)
-    assert_close(ours(X), (X - mean) / (variance + 1e-3).sqrt() * ours.weight + ours.get_parameter("bias"))
+    assert_close(ours(X), (X - mean) / (variance + 1e-3).sqrt() * ours.gain + ours.get_parameter("bias"))
 
 
 def test_rms_norm_is_llama_s():
@@ -49,7 +49,7 @@ def test_config_decides():
     assert isinstance(without, LayerNorm)
     assert without.bias is None
     assert isinstance(build_norm(small.stack(norm="rms")), RMSNorm)
-    assert build_norm(small.stack(), 5).weight.shape == (5,)
+    assert build_norm(small.stack(), 5).gain.shape == (5,)
 
 
 @pytest.mark.parametrize("value", [2.0, torch.nn.Parameter(X[0, 0])])

@@ -121,7 +121,7 @@ def normed(
     x = f64(rows)
     norm = LayerNorm(x.shape[-1], eps=eps, bias=True).double()
     if weight is not None and bias is not None:
-        norm.weight.data, norm.get_parameter("bias").data = f64(weight), f64(bias)
+        norm.get_parameter("weight").data, norm.get_parameter("bias").data = f64(weight), f64(bias)
     with trace(norm, edit) as t:
         norm(x[None])
     return t

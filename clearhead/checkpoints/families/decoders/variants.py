@@ -130,13 +130,13 @@ HYPERCLOVAX = granite_like(
 def _apertus_rules(config: ModelConfig) -> Sequence[Rule]:
     there = "layers.{i}.mlp.act_fn"
     names = {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"}
-    learns = config.output.activation == XIELU
-    curve = {"alpha_p": "rise", "alpha_n": "drop"} if learns else {}
-    fixed = [(i, *one) for i in range(config.output.n_layers) for one in (("beta", 0.5), ("eps", -1e-6)) if learns]
+    stack = config.output
+    layers = range(stack.n_layers if stack.activation == XIELU else 0)
+    curve = {"alpha_p": "rise", "alpha_n": "drop"} if layers else {}
     return (
         *renamed(names),
         *(rename(f"{there}.{name}", f"decoder.blocks.{{i}}.ffn.curve.{ours}") for name, ours in curve.items()),
-        *(derive(f"{there.format(i=i)}.{name}", partial(_number, value)) for i, name, value in fixed),
+        *(derive(f"{there.format(i=i)}.{name}", make) for i in layers for name, make in _FIXED.items()),
     )
 
 
@@ -146,6 +146,7 @@ def _number(value: float) -> "Tensor":
     return torch.tensor(value)
 
 
+_FIXED = {"beta": partial(_number, 0.5), "eps": partial(_number, -1e-6)}
 XIELU = "xielu"
 APERTUS = llama_like(
     "apertus",
@@ -207,13 +208,18 @@ NANOCHAT = llama_like(
 # --- Tencent 2025: norms of heads after the rotation --------------------------------------------------------
 
 
+MOST = 1e12
+"""No base of angles and no factor on it is larger."""
+
+
 def stretched(document: dict[str, Any]) -> dict[str, Any]:
     """Angles with an `alpha` have another base, whatever the length of a text."""
     document = modern(document)
     said, width = document["rope_parameters"], document.get("head_dim")
-    if isinstance(said, dict) and said.get("rope_type", said.get("type")) == "dynamic" and said.get("alpha"):
-        base = (said.get("rope_theta") or THETA) * said["alpha"] ** (width / (width - 2))
-        document["rope_parameters"] = {"rope_theta": base}
+    if isinstance(said, dict) and said.get("rope_type", said.get("type")) == "dynamic" and type(width) is int:
+        base, alpha = said.get("rope_theta") or THETA, said.get("alpha") or 0.0
+        if width > 2 and all(isinstance(one, int | float) and 0 < one < MOST for one in (base, alpha)):
+            document["rope_parameters"] = {"rope_theta": base * alpha ** (width / (width - 2))}
     return document
 
 

@@ -101,7 +101,8 @@ DOTS_1 = llama_like(
 def _shared_rules(config: ModelConfig) -> Sequence[Rule]:
     assert config.decoder is not None
     experts = config.decoder.experts
-    width, there, ours = (experts and experts.shared) or 0, "layers.{i}.shared_mlp", "decoder.blocks.{i}.ffn.shared"
+    width = 0 if experts is None else experts.shared or 0
+    there, ours = "layers.{i}.shared_mlp", "decoder.blocks.{i}.ffn.shared"
     both = fused(f"{there}.input_linear.{{p}}", [f"{ours}.{part}.{{p}}" for part in ("gate", "up")], rows=[width] * 2)
     return (*GRANITE_MOE.rules(config), both, rename(f"{there}.output_linear.{{p}}", f"{ours}.down.{{p}}"))
 
@@ -208,7 +209,7 @@ def _ernie_rules(config: ModelConfig) -> Sequence[Rule]:
 ERNIE_4_5_MOE = replace(
     ERNIE_4_5,
     model_type="ernie4_5_moe",
-    constants=ERNIE_4_5.constants | {"decoder.experts.correction": True, "decoder.experts.normalised": True},
+    constants={**ERNIE_4_5.constants, "decoder.experts.correction": True, "decoder.experts.normalised": True},
     fields=(
         *with_defaults(
             without(ERNIE_4_5.fields, "use_bias"),
