@@ -264,7 +264,7 @@ OLMOE = llama_like(
     *choice(64, 8),
     normalised(),
     *balance(0.01),
-    Only("clip_qkv", None),
+    same("clip_qkv", "decoder.clip_qkv", default=None),
     constants={"decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
     rules=mixture_rules(PROJECTIONS),
     n_classes=2,
