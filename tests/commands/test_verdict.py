@@ -9,7 +9,7 @@ import pytest
 from tests.checkpoints.families.hub import CONFIGS
 from tests.shell import Shell
 
-MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "state_size": 16, "hidden_size": 24}
+MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "time_step_scale": 1.0, "hidden_size": 24}
 
 
 def written(folder: Path, document: dict[str, Any], name: str = "config.json") -> Path:
@@ -31,7 +31,7 @@ def test_a_config_that_opens(alone: bool, tmp_path, shell: Shell):
 def test_a_config_that_does_not(tmp_path, shell: Shell):
     file = written(tmp_path, MAMBA)
     said = shell("check", file)
-    missing = "  missing: state space layers (state_size=16)"
+    missing = "  missing: the selective scan of Mamba-1 (time_step_scale=1.0)"
     assert (said.code, said.lines[:2]) == (2, ["does not open: mamba, MambaForCausalLM", missing])
     assert said.err.startswith(f"error: {file}:model_type: expected an architecture that clearhead opens, got 'mamba'")
     assert said.err.count("\n") == 1
@@ -40,7 +40,9 @@ def test_a_config_that_does_not(tmp_path, shell: Shell):
 def test_for_programs(tmp_path, shell: Shell):
     said = shell("check", written(tmp_path, MAMBA), "--json")
     assert (said.code, said.json["verdict"], said.json["parameters"]) == (2, "does not open", None)
-    assert said.json["missing"] == [{"mechanism": "state space layers", "field": "state_size", "value": 16}]
+    assert said.json["missing"] == [
+        {"mechanism": "the selective scan of Mamba-1", "field": "time_step_scale", "value": 1.0}
+    ]
     told = shell.done("check", written(tmp_path, CONFIGS["qwen3"]), "--json").json
     assert (told["verdict"], told["error"]) == ("opens", "")
     assert {"field": "head_dim", "value": 16, "sets": ["decoder.d_head"], "note": ""} in told["fields"]
