@@ -217,7 +217,7 @@ def test_nothing_executes_data():
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
 READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "cli.share.ctranslate2")
-READ_OWN_JSON += ("recipe.generation", f"{LAB}.course.values")
+READ_OWN_JSON += ("recipe.generation", f"{LAB}.course.values", f"{LAB}.course.site")
 
 
 def test_json_has_one_reader():

@@ -1,5 +1,6 @@
 """The site: the pages that were run, guides, glossary and reference in one folder, and Zensical over it."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -23,6 +24,9 @@ COPIED = ("*.md", "*.svg", "*.png")
 """The files of the guides."""
 KEPT = re.compile(r"(<(pre|script|svg)\b.*?</\2>)", re.DOTALL)
 """What a page has line by line. Elsewhere a line says no more than a space does."""
+
+APPENDIX = re.compile(r"reference/\w+\.html#clearhead\w*\.(?!api\.)|guides/(?:log/|(?:coverage|parity)\.html)")
+"""What the search leaves out, because it would come before the guides: parts of inner modules, the log, long tables."""
 
 
 def ran(chosen: Sequence[str] = (), *, models: Path) -> list[Ran]:
@@ -140,10 +144,20 @@ def set_in(work: Path) -> Path:
         raise UserError(
             f"course: zensical failed with exit code {done.returncode}; try pip install 'clearhead-lab[site]'"
         )
+    for index in (work / "site").glob("search.js*"):
+        index.write_text(_sought(index.read_text(encoding="utf-8")), encoding="utf-8")
     for page in (work / "site").rglob("*.html"):
         if page.parent.name not in ("figures", "exercises", "walks"):
             page.write_text(short(page.read_text(encoding="utf-8")), encoding="utf-8")
     return work / "site"
+
+
+def _sought(index: str) -> str:
+    """The index of the search without the appendix."""
+    begins, brace, rest = index.partition("{")
+    known = json.loads(brace + rest.rstrip().removesuffix(";"))
+    known["items"] = [one for one in known["items"] if not APPENDIX.match(one["location"])]
+    return begins + json.dumps(known, ensure_ascii=False)
 
 
 def short(page: str) -> str:
