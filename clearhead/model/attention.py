@@ -155,9 +155,8 @@ class Attention(Combining):
         self.k = nn.Linear(read, config.kv_heads * self.d_key, bias=config.has_key_bias)
         self.v = nn.Linear(read, config.kv_heads * self.d_value, bias=config.has_qkv_bias)
         self.out = nn.Linear(config.n_heads * self.d_value, config.d_model, bias=config.has_out_bias)
-        self.gate = None
-        if config.attn_gate:
-            self.gate = nn.Linear(config.d_model, config.n_heads * self.d_value, bias=config.has_qkv_bias)
+        gate = nn.Linear(config.d_model, self.out.in_features, bias=config.has_qkv_bias) if config.attn_gate else None
+        self.gate = gate
         self.distance = None if cross else distance_scores(config)
         self.norms_heads_together, self.norms_last = (
             config.qk_norm_over == "heads",
@@ -330,8 +329,7 @@ class Attention(Combining):
             if self.gate is not None:
                 read = to.named(f"{path}.read")
                 gate = to.linear(f"{path}.gate.linear", whole, self.gate, f"{path}.gate")
-                by = {"heads": self.n_heads, "width": self.d_value}
-                gate = to.do(f"{path}.gate.split", "split", gate, by=by)
+                gate = to.do(f"{path}.gate.split", "split", gate, by={"heads": self.n_heads, "width": self.d_value})
                 gate = to.do(f"{path}.gate", "activation", gate, how="sigmoid")
                 z = to.do(z, "multiply", read, gate)
             return self.combine_steps(to, path, z)

@@ -27,6 +27,8 @@ __all__ = [
     "HasAttached",
     "Trace",
     "add",
+    "asked",
+    "changed",
     "edited",
     "looked_at",
     "mean",
@@ -84,6 +86,18 @@ def looked_at(owner: nn.Module, name: str) -> bool:
     """True if a trace wants this value. Values computed only for a trace are skipped otherwise."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.wants(owner, name)
+
+
+def asked(owner: nn.Module, name: str) -> bool:
+    """True if an edit or `recording` names this value, which is too large for a trace of everything."""
+    tracer = _tracers.get(threading.get_ident()) if _tracers else None
+    return tracer is not None and tracer.names(owner, name)
+
+
+def changed(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
+    """The value that `tap` would return in the running trace, which does not record it."""
+    tracer = _tracers[threading.get_ident()]
+    return tracer.edited(f"{tracer.paths[owner]}.{name}", value, axes)
 
 
 def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
@@ -157,6 +171,11 @@ class Trace:
         path = f"{self.paths.get(owner)}.{name}"
         return self._touches(path) or (self._keeps(path) and name not in self.without)
 
+    def names(self, owner: nn.Module, name: str) -> bool:
+        """True if an edit changes the value, or `only` names it."""
+        path = f"{self.paths.get(owner)}.{name}"
+        return self._touches(path) or (self.only is not None and path in self.only)
+
     def _touches(self, path: str) -> bool:
         """True if an edit changes this value, or attached numbers read or change it."""
         edited = any(address.path == path for address, _ in self.edits)
@@ -180,7 +199,7 @@ class Trace:
             axes = f"m {axes[4:]}"
         if len(axes.split()) != value.ndim:
             raise AssertionError(f"{path}: axes {axes!r} do not fit shape {tuple(value.shape)}")
-        value = self._changed(path, value, axes)
+        value = self.edited(path, value, axes)
         for change in self._changes.pop(path, ()):
             value = value + change.to(value)
         for numbers in self.attached:
@@ -193,7 +212,7 @@ class Trace:
         """Reads attached numbers; what an edit of them changes is added to the value, or to the one that they write."""
         path, axes = f"{numbers.reads}.{numbers.name}", f"{axes[:-1]}f"
         before = numbers.encode(value)
-        after = self._changed(path, before, axes)
+        after = self.edited(path, before, axes)
         self._keep(path, after, axes)
         if after is before:  # No error of theirs reaches an unedited pass.
             return value
@@ -203,7 +222,7 @@ class Trace:
         self._changes.setdefault(numbers.writes, []).append(change)
         return value
 
-    def _changed(self, path: str, value: Tensor, axes: str) -> Tensor:
+    def edited(self, path: str, value: Tensor, axes: str) -> Tensor:
         """The value after the edits of its address."""
         for address, edit in self.edits:
             if address.path == path:

@@ -14,7 +14,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.mixers.delta import delta_by_chunks, delta_by_steps
 from clearhead.model.mixers.state_space import scan
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.trace import trace, zero
+from clearhead.trace import recording, scale, trace, zero
 from tests.model.small import gradients
 
 VOCABULARY = 23
@@ -205,17 +205,17 @@ def test_the_delta_rule_by_chunks_is_that_by_steps(size: int):
     documents = torch.tensor([[0] * 3 + [1] * 6 + [2] * 2, [0] * 11])
 
     def alone(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        first = delta_by_steps(*(x[:1, :, :3] for x in given[:5]), given[5][:1])[0]
-        parts = [(x[:1, :, 3:9] for x in given[:5]), (x[:1, :, 9:] for x in given[:5])]
-        second, third = (delta_by_steps(*part, torch.zeros_like(given[5][:1])) for part in parts)
-        y, last = delta_by_steps(*(x[1:] for x in given))
+        first = delta_by_steps([x[:1, :, :3] for x in given[:5]], given[5][:1])[0]
+        parts = [[x[:1, :, at] for x in given[:5]] for at in (slice(3, 9), slice(9, 11))]
+        second, third = (delta_by_steps(part, torch.zeros_like(given[5][:1])) for part in parts)
+        y, last = delta_by_steps([x[1:] for x in given[:5]], given[5][1:])
         row = torch.cat([first, second[0], third[0]], 2)
         return torch.cat([row, y]), torch.cat([third[1], last])
 
     made = []
     for y, last in (
-        delta_by_steps(*given), delta_by_chunks(*given, size=size),
-        alone(*given), delta_by_chunks(*given, documents=documents, size=size),
+        delta_by_steps(given[:5], given[5]), delta_by_chunks(given[:5], given[5], size=size),
+        alone(*given), delta_by_chunks(given[:5], given[5], documents=documents, size=size),
     ):  # fmt: skip
         loss = (y * torch.arange(y.numel()).view(y.shape).sin()).sum() + last.square().sum()
         made.append([y, last, *torch.autograd.grad(loss, given, retain_graph=True)])
@@ -241,3 +241,31 @@ def test_what_a_state_reads_is_an_attention():
     change = edited[f"{at}.read"] - seen[f"{at}.read"]
     torch.testing.assert_close(change[0, 1, 5], -weights[0, 1, 5, 2] * seen[f"{at}.v"][0, 1, 2])
     assert change.count_nonzero() == change[0, 1, 5].numel()
+
+
+def test_an_edit_of_the_matrix():
+    """States are recorded if they are asked for; an edit of some acts on all that follow, as if it were the past."""
+    one = network(GatedDelta(n_heads=2, d_key=4, d_value=5, layers=(0, 1)), n_layers=2)
+    ids, at = torch.arange(9)[None], "decoder.blocks.0.mix"
+    cache = one.new_cache()
+    one.decode(Tokens(ids), None, cache)
+    with torch.no_grad(), recording(one, [f"{at}.state"]) as found:
+        one(ids)
+    torch.testing.assert_close(found[f"{at}.state[t=8]"], cache.blocks[0].mix.values[3])
+    with torch.no_grad(), trace(one) as plain:
+        one(ids)
+    assert f"{at}.state" not in plain
+    for edit in ({f"{at}.state[t=3]": scale(0.5), f"{at}.state[t=6,h=1]": zero}, {f"{at}.state": scale(0.5)}):
+        with torch.no_grad(), trace(one, edit=edit) as edited:
+            one(ids)
+        state = torch.zeros(1, 2, 4, 5, dtype=torch.float64)
+        given = [plain[f"{at}.{name}"] for name in ("q", "k", "v")]
+        given += [plain[f"{at}.{name}"].mT for name in ("decay", "rate")]
+        for t in range(9):
+            state = delta_by_steps([x[:, :, t : t + 1] for x in given], state)[1]
+            if len(edit) == 1 or t == 3:
+                state = 0.5 * state
+            elif t == 6:
+                state = state * torch.tensor([1.0, 0.0])[:, None, None]
+            torch.testing.assert_close(edited[f"{at}.state[t={t}]"], state)
+            torch.testing.assert_close(edited[f"{at}.read[t={t}]"][..., None, :], given[0][:, :, t, None] @ state)

@@ -1,7 +1,7 @@
 """The gated delta rule: a matrix of keys and values for each head that forgets, and that each position corrects."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from clearhead.model.linear import narrowed
 from clearhead.model.mixers.mixer import CausalConvolution, Mixer
 from clearhead.model.norm import RMSNorm, unit
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Mask, Sized, Sizes, Steps, only_sized
-from clearhead.trace import tap, tell_padding, tracing
+from clearhead.trace import asked, changed, tap, tell_padding, tracing
 
 CHUNK = 64
 """Positions that are computed together."""
@@ -25,13 +25,12 @@ Solve = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """C, K, b and u -> C r and r, for which r + b tril(K) r = b u."""
 
 
-def delta_by_steps(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor, state: Tensor
-) -> tuple[Tensor, Tensor]:
+def delta_by_steps(given: Sequence[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
     """S_t = a_t S_{t-1} + k_t (b_t (v_t - k_t a_t S_{t-1})), y_t = q_t S_t   (Yang et al. 2025, Gated DeltaNet)
 
-    q and k are b h t k, v is b h t j, and ln a, `decay`, and b, `rate`, are b h t. Returns b h t j and S, b h k j.
+    `given` are q and k, b h t k, v, b h t j, and ln a and b, b h t. Returns y, b h t j, and S, b h k j.
     """
+    q, k, v, decay, rate = given
     made: list[Tensor] = []
     for t in range(q.shape[2]):
         state = state * decay[:, :, t, None, None].exp()
@@ -47,15 +46,19 @@ def _solve(match: Tensor, overlap: Tensor, rate: Tensor, u: Tensor) -> tuple[Ten
 
 
 def delta_by_chunks(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor, state: Tensor, *,
-    documents: Tensor | None = None, size: int = CHUNK, solve: Solve = _solve,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    given: Sequence[Tensor],
+    state: Tensor,
+    *,
+    documents: Tensor | None = None,
+    size: int = CHUNK,
+    solve: Solve = _solve,
+) -> tuple[Tensor, Tensor]:
     """The same by products of matrices, `size` positions at a time. The state of one document, b t, ends with it.
 
     In a chunk r, what each position adds to the state, solves r + b tril(K) r = b (v - a k S) with the state S before
     it. K is k k^T, and C = q k^T, times what is left of the one position at the other.
     """
-    made: list[Tensor] = []
+    made, (q, k, v, decay, rate) = list[Tensor](), given
     last = None if documents is None else documents[:, :1]
     for at in range(0, q.shape[2], size):
         q_, k_, v_, decay_ = (x[:, :, at : at + size] for x in (q, k, v, decay))
@@ -122,23 +125,25 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
         x = narrowed(x, self.q, self.k, self.v, self.gate)
         before = state.values if state is not None and state.values else (None,) * 4
         wide = torch.promote_types(x.dtype, torch.float32)
-        (q, k, v), last = self.sides(x, layout, before, wide)
+        sides, last = self.sides(x, layout, before, wide)
         decay = self.slope * F.softplus(self.decay(x).to(wide))
         decay, rate = layout.blank(layout.unpack(decay)), layout.blank(layout.unpack(self.rate(x).to(wide).sigmoid()))
-        decay, rate = tap(self, "decay", decay, "b t h").mT, tap(self, "rate", rate, "b t h").mT
-        s = q.new_zeros(*k.shape[:2], self.d_key, self.d_value) if before[3] is None else before[3]
+        given = (*sides, tap(self, "decay", decay, "b t h").mT, tap(self, "rate", rate, "b t h").mT)
+        (b, t), start, documents = layout.grid, before[3], layout.documents
+        start = decay.new_zeros(b, self.n_heads, self.d_key, self.d_value) if start is None else start
         with torch.autocast(x.device.type, enabled=False):
             if tracing():
-                size, documents = k.shape[2], layout.documents
-                y, s = delta_by_chunks(q, k, v, decay, rate, s, documents=documents, size=size, solve=self.explicit)
-            elif k.shape[2] == 1:
-                y, s = delta_by_steps(q, k, v, decay, rate, s)
+                y, s = delta_by_chunks(given, start, documents=documents, size=t, solve=self.explicit)
+            elif t == 1:
+                y, s = delta_by_steps(given, start)
             else:
-                y, s = delta_by_chunks(q, k, v, decay, rate, s, documents=layout.documents)
+                y, s = delta_by_chunks(given, start, documents=documents)
+            if asked(self, "state") and documents is None:
+                y, s = self.through_states(given, start, y)
         if state is not None:
             state.values = (*last, s)
         gate = tap(self, "gate", F.silu(by_heads(layout.unpack(self.gate(x)), self.n_heads)), "b h t k")
-        y = self.norm(tap(self, "read", y, "b h t k").to(self.norm.weight.dtype))
+        y = self.norm(tap(self, "read", y, "b h t k").to(self.log_speed.dtype))
         return self.combine(y * gate, onto or layout)
 
     def sides(
@@ -173,6 +178,29 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
         corrections = tap(self, "corrections", corrections, "b h t s")
         weights = tap(self, "weights", tap(self, "match", match, "b h t s") @ corrections, "b h t s")
         return weights @ u, corrections @ u
+
+    def through_states(self, given: Sequence[Tensor], state: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What is read, `y`, and the last state, after edits of the state at each position, in their order."""
+
+        def states(start: int, state: Tensor) -> list[Tensor]:
+            made: list[Tensor] = []
+            for t in range(start, given[0].shape[2]):
+                state = delta_by_steps([x[:, :, t : t + 1] for x in given], state)[1]
+                made.append(state)
+            return made
+
+        t, axes, before = 0, "b h t k j", torch.stack(states(0, state), 2)
+        plain = before
+        while True:
+            after = changed(self, "state", before, axes)
+            new = (after != before).transpose(0, 2).flatten(1).any(1)[t:].nonzero()
+            if not len(new):
+                break
+            t += int(new[0]) + 1
+            later = states(t, after[:, :, t - 1])
+            before = torch.cat([before[:, :, :t], *(one[:, :, None] for one in later)], 2)
+        after = tap(self, "state", before, axes)
+        return y + (given[0][:, :, :, None] @ (after - plain))[..., 0, :], after[:, :, -1]
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         with to.inside(path):
