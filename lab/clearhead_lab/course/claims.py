@@ -135,9 +135,8 @@ def found(part: Part) -> str:
     """The verdicts of the chapter's experiments, in Markdown."""
     lines = tomllib.loads(part.text).items()
     rows = (f"- *{name}*: the claim {line.replace(': ', '. ', 1)}.\n" for name, line in lines)
-    return (
-        f"\nWhat experiments of [the lab](../guides/lab.md) found about claims of the documents:\n\n{''.join(rows)}\n"
-    )
+    given = "The documents behind this course make claims. Experiments of [the lab](../guides/lab.md), which names each"
+    return f"\n{given} claim, found:\n\n{''.join(rows)}\n"
 
 
 def marked(text: str, claims: Sequence[Claim]) -> str:
@@ -165,8 +164,9 @@ def html(n: int, claim: Claim, true: Mapping[str, Any], false: Mapping[str, Any]
         for name, code in claim.world.items()
     )
     return (
-        f'\n<div class="measured" id="measured-{n}" popover><p>It must be that <code>{escape(claim.check)}</code>. The '
-        "build measures it, and once more where it must not be so.</p><table><tr><th>name</th><th>what</th>"
+        f'\n<div class="measured" id="measured-{n}" popover><p>The sentence stands while '
+        f"<code>{escape(claim.check)}</code>. Each build measures both sides, and once more with a part changed, where "
+        "it must not hold.</p><table><tr><th>name</th><th>what</th>"
         f"<th>here</th><th>where it is false</th></tr>{rows}</table></div>\n"
     )
 
@@ -175,7 +175,7 @@ def _shown(value: Any) -> str:
     """A value of a claim's world in a cell: a number in three digits, a short text as it is."""
     value = value.item() if getattr(value, "numel", lambda: 0)() == 1 else value
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 40 else "…"
+    return text if len(text) <= 40 and not callable(value) else "…"
 
 
 def _differs(code: str | None, value: str) -> str:

@@ -109,9 +109,10 @@ def _operation(left: ast.expr, op: ast.operator, right: ast.expr) -> str:
     a, b = _grouped(left, op), _grouped(right, op)
     if isinstance(op, ast.Pow):
         return f"<msup>{a}<mrow>{_set(right)}</mrow></msup>"
-    signs: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.MatMult: "\u2062"}
-    between = signs[type(op)]
-    return f"<mrow>{a}<mo>{between}</mo>{b}</mrow>"
+    if isinstance(op, ast.MatMult):
+        return f'<mrow>{a}<mspace width="0.25em"/>{b}</mrow>'
+    signs: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·"}
+    return f"<mrow>{a}<mo>{signs[type(op)]}</mo>{b}</mrow>"
 
 
 def _call(name: str, args: list[ast.expr]) -> str:

@@ -22,6 +22,8 @@ WORK = (GUIDES.parent if GUIDES.name == "docs" else Path.cwd()) / "build" / "cou
 """The folder of models, Markdown, figures and site: in a checkout, or where an installed lab was asked for it."""
 COPIED = ("*.md", "*.svg", "*.png")
 """The files of the guides."""
+ANSWER = re.compile(r"(?m)^ *<details>(<summary>.*)</details>$")
+"""An answer below a question of a list, in a line of its own. Between blank lines its Markdown is read as well."""
 KEPT = re.compile(r"(<(pre|script|svg)\b.*?</\2>)", re.DOTALL)
 """What a page has line by line. Elsewhere a line says no more than a space does."""
 
@@ -66,7 +68,8 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
     for one in pages:
         at = "index.md" if one.name == "index" else f"course/{one.name}.md"
-        text = figures.in_turn(one.markdown) + around.places(one.name, one.figures)
+        text = ANSWER.sub(r'\n    <details markdown="span">\1</details>\n', figures.in_turn(one.markdown))
+        text += around.places(one.name, one.figures)
         text += _errata() if one.name == "errata" else ""
         if one.name in around.CHAPTERS:
             write(folder / "course" / f"{one.name}.ipynb", notebook(one.name, source(one.name)))
