@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ class Translator(nn.Module):
 @torch.no_grad()
 def read(network: Transformer, found: Sequence[Found], english: Words, french: Words) -> tuple[Tensor, Tensor]:
     """n 2 2 h: the weights from both French words to adjective and noun; n: the first is likelier than the second."""
-    weights, right = [], []
+    weights, right = list[Tensor](), list[Tensor]()
     for one in found:
         at, to, target = one.asked + 1, one.written, french.tokens(one.caption[1:]).ids
         with trace(network) as seen:
@@ -104,7 +104,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     english, french = (Words.of(texts) for texts in zip(*learned, strict=True))
     translator = Translator(english, french)
 
-    def batch() -> tuple[tuple[Tokens, Tokens], Tensor]:
+    def batch() -> tuple[Any, Tensor]:
         source, target = zip(*(learned[i] for i in torch.randint(len(learned), (BATCH,))), strict=True)
         written = french.tokens(target)
         labels = written.ids if written.valid is None else written.ids.masked_fill(~written.valid, IGNORED)
