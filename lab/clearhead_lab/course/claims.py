@@ -9,7 +9,7 @@ from typing import Any
 
 from clearhead_lab.course import numbers
 from clearhead_lab.course.page import FIGURES, GUIDES, Part, captions
-from clearhead_lab.experiments import experiments
+from clearhead_lab.experiments import experiment, experiments
 
 CAUSAL = re.compile(
     r"\b(?:because|hence|therefore|so|without(?! end)|only|alone|nothing but|enough|cannot|needs?|needed|depends?|"
@@ -132,11 +132,15 @@ def _verdicts(part: Part) -> Iterator[tuple[int, str]]:
 
 
 def found(part: Part) -> str:
-    """The verdicts of the chapter's experiments, in Markdown."""
-    lines = tomllib.loads(part.text).items()
-    rows = (f"- *{name}*: the claim {line.replace(': ', '. ', 1)}.\n" for name, line in lines)
-    given = "The documents behind this course make claims. Experiments of [the lab](../guides/lab.md), which names each"
-    return f"\n{given} claim, found:\n\n{''.join(rows)}\n"
+    """The chapter's experiments in Markdown: each claim, its verdict, and what limits or refutes it."""
+    rows = []
+    for name, line in tomllib.loads(part.text).items():
+        verdict, _, finding = line.partition(": ")
+        says = "" if verdict == "holds" else f" {finding.rstrip('.')}."
+        rows.append(f"- *{experiment(name).claim}* `{name}`: it **{verdict}**.{says}\n")
+    return (
+        f"\nWhat the documents claim, and what experiments of [the lab](../guides/lab.md) found:\n\n{''.join(rows)}\n"
+    )
 
 
 def marked(text: str, claims: Sequence[Claim]) -> str:

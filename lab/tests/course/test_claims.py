@@ -41,7 +41,7 @@ def test_a_measured_sentence_opens_what_it_was_measured_by(tmp_path):
     assert ran.problems == []
     assert 'door\nonly. <button class="measured" popovertarget="measured-0">measured</button> We close' in ran.markdown
     assert "<td><code>1 - doors[closed]</code></td><td>0.1</td><td>0.9</td>" in ran.markdown
-    assert "*heads*: the claim does not hold. One head" in ran.markdown
+    assert "`heads`: it **does not hold**. One head" in ran.markdown
 
 
 @pytest.mark.parametrize(
