@@ -29,10 +29,15 @@ def install(guide: str, folder: Path) -> Path:
     """Writes the files of a guide into a folder and installs their package into `site` there, which is returned."""
     for name, text in files(guide).items():
         (folder / name).write_text(text, encoding="utf-8")
+    return install_from(folder, folder / "site")
+
+
+def install_from(source: Path, folder: Path) -> Path:
+    """Installs the package of a folder into another one, which is returned."""
     offline = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check")
-    pip = (sys.executable, "-m", "pip", "install", *offline, "--target", folder / "site", folder)
+    pip = (sys.executable, "-m", "pip", "install", *offline, "--target", folder, source)
     processes.run(pip, check=True)
-    return folder / "site"
+    return folder
 
 
 def run(*arguments: str, path: Path | None = None, cwd: Path | None = None) -> tuple[int, str]:

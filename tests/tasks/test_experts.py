@@ -29,7 +29,7 @@ FIRST = {case.architecture: case for case in reversed(CASES) if case.architectur
 # Low enough to clamp the gate of some units and the other map of some.
 FIRST["GptOssForCausalLM"] = next(case for case in CASES if (case.family, case.variant) == ("gpt_oss", "low-limit"))
 BALANCED = {"output_router_logits": True, "router_aux_loss_coef": 0.05}
-WITHOUT_BALANCE = ("minimax_m2", "youtu", "minicpm3")
+WITHOUT_BALANCE = ("minimax_m2", "youtu", "minicpm3", "ernie4_5_moe")
 LENGTHS = (7, 4, 5)
 
 
@@ -102,7 +102,7 @@ def their_gradients(theirs: Any, ours: Transformer, folder: Path) -> dict[str, T
     """The reference's gradients under our names: of a copy of it whose weights are its gradients."""
     with torch.no_grad():
         for parameter in theirs.parameters():
-            parameter.copy_(parameter.grad)
+            parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
     theirs.save_pretrained(folder / "gradients")
     return dict(load(folder / "gradients", dtype=torch.float64).network.named_parameters())
 

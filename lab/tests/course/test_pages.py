@@ -15,7 +15,7 @@ from clearhead_lab.course.notebook import notebook
 from clearhead_lab.course.page import HERE, names
 from lab.tests.course.conftest import trained
 from lab.tests.course.test_drawings import clashes
-from tests.examples.packages import install, run
+from tests.examples.packages import ROOT, install_from, run
 from tests.explorer.conftest import _missing
 
 
@@ -42,7 +42,7 @@ def test_an_installed_lab_builds_the_site(models: Path, tmp_path):
     """The wheel carries the chapters, the guides and the theme; a folder without a checkout gets the whole site."""
     if importlib.util.find_spec("zensical") is None:
         _missing("zensical (pip install './lab[site]')")
-    folder = install("../lab", tmp_path / "packages")
+    folder = install_from(ROOT / "lab", tmp_path / "packages")
     (tmp_path / "build" / "course").mkdir(parents=True)
     for name in names():
         trained(models, name)

@@ -232,8 +232,9 @@ ERNIE_4_5_MOE = replace(
             write=lambda ours: ours["decoder"]["n_layers"] - 1,
             what="the last layer",
         ),
-        *only(use_bias=False, moe_layer_interval=1, moe_norm_min=1e-12),
-        *balance(),
+        # Its loss that balances experts counts the choices before the correction, and ours those that were made.
+        *only(use_bias=False, moe_layer_interval=1, moe_norm_min=1e-12, output_router_logits=False),
+        ignored("router_aux_loss_coef"),
     ),
     rules=_ernie_rules,
     heads=decoder_heads("Ernie4_5_Moe", "model.", "bare"),
