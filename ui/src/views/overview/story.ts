@@ -151,5 +151,6 @@ export interface Outcome { word: string; was: number; now: number; other: { word
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = percent): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
-  return { text: t(other.p < (was - now) / 3 && other.p < FEW ? "overview.off_none" : other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: names.echo === spelt(other.word) ? t("overview.again", { word: names.echo }) : spelt(other.word), now: percent(other.p) } };
+  const rival = spelt(other.word), isRead = names.key === rival;
+  return { text: t(other.p < (was - now) / 3 && other.p < FEW ? "overview.off_none" : other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, key: isRead ? t("overview.part_word", { word: rival }) : names.key!, other: isRead || names.echo === rival ? t(isRead ? "overview.rival" : "overview.again", { word: rival }) : rival, now: percent(other.p) } };
 }
