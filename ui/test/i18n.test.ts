@@ -32,7 +32,7 @@ const followers: Record<string, string> = {
   "answer.": heads,
   "attention.": "product scores weights",
   "change.": "on zero mean",
-  "circuits.key.": "way edge against node unused",
+  "circuits.key.": "way edge against",
   "circuits.side.": "q k v",
   "circuits.at.": "attn cross",
   "circuits.term.": "place change gradient product",

@@ -4,8 +4,8 @@ import type { CircuitsReply, Edge, ModelConfig, StackName } from "../../core/pro
 import { t } from "../../parts/kit";
 import { partOf } from "./circuits";
 
-/** The name of a writer or a reader: "Decoder, block 3, head 2". */
-export function partTitle(at: string, config: ModelConfig): string {
+/** The name of a writer or a reader: "Decoder, block 3, head 2"; unless `brief`, with what of a head reads. */
+export function partTitle(at: string, config: ModelConfig, brief = false): string {
   const { kind, stack, layer, part, head, side } = partOf(at, config), of = { stack: t(`stack.${stack}`), n: layer };
   if (kind === "answer") return t("circuits.answer");
   if (kind === "embed") return t(at.endsWith("positions") ? "circuits.positions" : "circuits.tokens", of);
@@ -14,21 +14,13 @@ export function partTitle(at: string, config: ModelConfig): string {
     return head < 0 ? t(at.endsWith("error") ? "circuits.error" : "circuits.others", { ...of, site }) : t("circuits.feature", { ...of, site, feature: head });
   }
   const what = kind === "ffn" ? t("patching.at.ffn") : t(part === "cross" ? "patching.cross" : "patching.head", { h: head });
-  return t("patching.part", { ...of, what }) + (/^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
+  return t("patching.part", { ...of, what }) + (!brief && /^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
 }
 
 /** A block, with its stack where the model has two: "Decoder, block 3". */
 export function blockName({ encoder, decoder }: ModelConfig, stack: StackName, n: number): string {
   const block = t("patching.block", { n });
   return encoder && decoder ? `${t(`stack.${stack}`)}, ${block}` : block;
-}
-
-/** The same in fewer words: "Decoder 3 FFN", "Encoder 0 head 2". */
-export function shortTitle(at: string, config: ModelConfig): string {
-  const { kind, stack, layer, part, head } = partOf(at, config);
-  if (kind !== "head" && kind !== "ffn") return partTitle(at, config);
-  const of = config.encoder && config.decoder ? `${t(part === "cross" ? "overview.cross" : `stack.${stack}`)} ${layer}` : t("patching.block", { n: layer });
-  return `${of} ${kind === "ffn" ? "FFN" : t("output.head", { n: head })}`;
 }
 
 /** Where most of what an edge's writer adds to the answer stands, if it is at one token. */
