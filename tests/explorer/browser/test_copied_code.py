@@ -114,6 +114,8 @@ def test_the_code_computes_what_the_place_shows(shared_page: Open, tmp_path: Pat
         main.locator("input.number").first.fill("3")
         main.locator("input.number").first.press("Tab")
     opened.quiet()
+    if view == "circuits":
+        main.get_by_text("How it is found").click()
     calls = {"generation": "translate(", "logits": "top_k(", "patching": "Sweep(", "circuits": "circuits_of("}
     becomes(lambda: calls.get(view, "clearhead.analysis") in opened.code(), True)
     opened.quiet()
