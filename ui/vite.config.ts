@@ -61,15 +61,21 @@ function withoutBoundary(): Plugin {
 
 /** Svelte's code for `await` in components, which none has: what waits for it goes. */
 function withoutAwait(): Plugin {
-  const SETTLED = "if (async.length === 0 && pending.length === 0)";
+  const GONE: Record<string, [string, string]> = {
+    "reactivity/async.js": ["if (async.length === 0 && pending.length === 0)", "if (true)"],
+    "dom/blocks/branches.js": ["var defer = should_defer_append();", "const defer = false;"],
+    "dom/blocks/each.js": ["var defer = should_defer_append();", "const defer = false;"],
+  };
   return {
     name: "without-await",
     apply: "build",
     enforce: "pre",
     transform(code, id) {
-      if (!id.endsWith("svelte/src/internal/client/reactivity/async.js")) return;
-      if (!code.includes(SETTLED)) throw new Error(`${id}: expected "${SETTLED}"; adapt without-await to this svelte`);
-      return { code: code.replace(SETTLED, "if (true)"), map: null };
+      const file = id.split("svelte/src/internal/client/")[1] ?? "";
+      if (!(file in GONE)) return;
+      const [waits, not] = GONE[file]!;
+      if (!code.includes(waits)) throw new Error(`${id}: expected "${waits}"; adapt without-await to this svelte`);
+      return { code: code.replace(waits, not), map: null };
     },
   };
 }
