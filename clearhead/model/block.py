@@ -22,7 +22,7 @@ Memory = tuple[Tensor, Layout]
 class Block(Part):
     """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1).
 
-    In the layers that the config says, a mixer with a state takes the place of attention, or there is but one part.
+    In layers that the config names, a mixer with a state takes the place of attention, or one of the parts is left out.
     """
 
     def __init__(self, config: StackConfig, layer: int, *, cross: bool) -> None:
