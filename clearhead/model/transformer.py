@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from clearhead.config import Init, LanguageHead, ModelConfig, PictureInput, StackConfig
 from clearhead.errors import UserError
-from clearhead.model import heads
+from clearhead.model import heads, positions  # noqa: F401 - their kinds of op are there for positions of other packages
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
 from clearhead.model.block import Block, Memory

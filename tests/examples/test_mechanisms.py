@@ -34,3 +34,8 @@ def test_mechanisms_of_another_package(tmp_path):
     package = "clearhead-example-mechanism"
     assert f": expected a mechanism that is installed, got {package}." in output
     assert output.endswith(f"try pip install {package}\n")
+
+
+def test_ops_of_built_in_positions_are_there_before_a_network_has_them():
+    tells = "import clearhead.model.transformer; from clearhead.model.ops import KINDS; print('rotate' in KINDS)"
+    assert run("-c", tells) == (0, "True\n")
