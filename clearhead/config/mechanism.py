@@ -69,7 +69,14 @@ class Kinds:
             return value
         if not issubclass(added, self.base):
             raise ValueError(f"expected a kind of {self.base.__name__}, got {kind}")
-        return added.model_validate({"kind": kind} if isinstance(value, str) else value)
+        if isinstance(value, str):
+            return added(kind=kind)
+        if isinstance(value, Mapping) and (wrong := next((x for x in value if x not in added.model_fields), None)):
+            fields = [name for name in added.model_fields if name != "kind"]
+            nearest = get_close_matches(wrong, fields, n=1)
+            remedy = f"did you mean {nearest[0]}?" if nearest else f"try one of {', '.join(fields)}"
+            raise ValueError(f"expected a field of {kind}, got {wrong}; {remedy if fields else 'remove it'}")
+        return added.model_validate(value)
 
 
 def _with_tuples(value: Any) -> Any:

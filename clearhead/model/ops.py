@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Self
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from clearhead.brief import brief
 from clearhead.config import Config
+from clearhead.errors import UserError
 
 
 class Op(Config):
@@ -140,7 +142,23 @@ class Kind:
         return call.x[0] if self.is_view and width == call.x[0].width else Sizes(self.shape(call), width)
 
 
-KINDS: dict[str, Kind] = {}
+class Kinds(dict[str, Kind]):
+    """Kinds by name. Raises UserError if another module already defines a kind of this name."""
+
+    def __setitem__(self, name: str, kind: Kind) -> None:
+        before, by = self.get(name), kind.evaluate.__module__
+        if before is not None and before.evaluate.__module__ != by:
+            at = f"{by}: expected a new name for a kind of op, got {name!r}"
+            raise UserError(f"{at}, which {before.evaluate.__module__} defines; try {f'{by}.{name}'!r}")
+        super().__setitem__(name, kind)
+
+    def __ior__(self, kinds: Mapping[str, Kind]) -> Self:  # pyrefly: ignore[bad-override]
+        for name, kind in kinds.items():
+            self[name] = kind
+        return self
+
+
+KINDS = Kinds()
 """Every kind by its name. The file of a mechanism adds the kinds that only it needs."""
 
 
@@ -205,7 +223,9 @@ class Steps:
         self, out: str, op: str, *inputs: str, weights: tuple[str, ...] = (), how: str = "",
         numbers: tuple[float, ...] = (), by: dict[str, float] | None = None,
     ) -> str:  # fmt: skip
-        """Adds one op; returns `out`."""
+        """Adds one op; returns `out`. Raises UserError if `KINDS` has no such op."""
+        if op not in KINDS:
+            raise UserError(f"{out}: expected a kind of op in clearhead.model.ops.KINDS, got {op!r}; add it there")
         self.ops.append(Op(out=out, op=op, inputs=inputs, weights=weights, how=how, numbers=numbers, by=by or {}))
         self.owners.append(self._at)
         return out

@@ -176,9 +176,11 @@ def test_refusals_are_one_line(tmp_path, monkeypatch):
 
 def test_a_model_with_an_op_of_another_package_is_refused(tmp_path, monkeypatch):
     model, norm = model_of(CONFIGS["decoder_rotary_grouped"]), KINDS["rstd"]
+    monkeypatch.delitem(KINDS, "rstd")
     monkeypatch.setitem(KINDS, "rstd", replace(norm, evaluate=lambda call: 1 / call.x[0].std(-1, keepdim=True)))
     with pytest.raises(UserError, match=r"^export: expected ops of clearhead's own, got 'rstd' at .*; open .*$"):
         export.export_page(model, "one", path=tmp_path / "no.html")
+    monkeypatch.delitem(KINDS, "rstd")
     monkeypatch.setitem(KINDS, "rstd", norm)
     monkeypatch.setattr("clearhead.config.mechanism.extensions", lambda _: {"own.tanh": "torch:tanh"})
     config = CONFIGS["decoder_pre_learned"]
