@@ -33,7 +33,7 @@ from clearhead.serve.schemas import (
     Writes,
     Wrong,
 )
-from clearhead.serve.service import Service
+from clearhead.serve.service import INPUTS, ROUTES, Service
 from clearhead.serve.texts import Prompt, Update
 from clearhead.serve.worker import INTERNAL, Failed, JobT, Ticket, UpdateT, Worker
 from clearhead.web import Bodies, bearer, origin_error
@@ -152,6 +152,16 @@ class Routes:
             return failure(503, "the network's thread has ended; start the server again")
         running, waiting = len(self.worker.under_way), len(self.worker.waiting)
         return JSONResponse({"status": "ok", "model": self.service.name, "running": running, "waiting": waiting})
+
+    async def index(self, request: Request) -> Response:
+        """GET /: the model, a request to try, and every route."""
+        what, route = ROUTES[self.service.does]
+        address = f"{request.base_url}{route.removeprefix('/')}"
+        body = json.dumps({INPUTS[self.service.does]: ["A man is riding a bike."]})
+        example = f"curl {address} -H 'Content-Type: application/json' -d '{body}'"
+        routes = [f"{'GET' if 'GET' in (one.methods or ()) else 'POST'} {one.path}" for one in request.app.routes]
+        found = {"model": self.service.name, "about": f"This model {what}.", "try": example, "routes": routes}
+        return JSONResponse(found)
 
     def card(self) -> Object:
         """The model's entry in a list of models."""
@@ -284,6 +294,7 @@ def application(routes: Routes, *, key: str | None = None) -> ASGIApp:
     """The whole application. With a key it answers requests that send it as a bearer token."""
     app = Starlette(
         routes=[
+            Route("/", routes.index),
             Route("/v1/models", routes.models),
             Route("/v1/models/{name:path}", routes.model),
             Route("/v1/completions", routes.completions, methods=["POST"]),

@@ -81,6 +81,8 @@ ROUTES: dict[Does, tuple[str, str]] = {
     "predict": ("predicts", "/v1/predict"),
     "embed": ("embeds", "/v1/embeddings"),
 }
+INPUTS: dict[Does, str] = {"complete": "prompt", "translate": "text", "predict": "inputs", "embed": "input"}
+"""The field of each route that has the texts."""
 FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 

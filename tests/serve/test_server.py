@@ -2,12 +2,14 @@
 
 import http.client
 import json
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -190,6 +192,15 @@ def test_translations(translator: TestClient):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda text: ask(translator, "/translate", text=text), PAIRS.source[:5] * 3))
     assert [one["translations"][0] for one in found] == expected * 3
+
+
+def test_the_first_page_names_the_model_and_a_request_that_works(client: TestClient, translator: TestClient):
+    for one, field in ((client, "choices"), (translator, "translations")):
+        found = one.get("/").json()
+        _, address, _, _, _, body = shlex.split(found["try"])
+        assert found["model"] == NAME
+        assert {"GET /health", "POST /v1/completions", f"POST {urlsplit(address).path}"} <= {*found["routes"]}
+        assert len(one.post(urlsplit(address).path, json=json.loads(body)).json()[field]) == 1
 
 
 def test_health(client: TestClient):
