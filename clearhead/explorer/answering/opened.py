@@ -29,6 +29,13 @@ SIMILAR = (
     "Nobody was tired, and so everybody crossed the street.",
     "The bank raised its interest rates.",
 )
+CONTINUED = (
+    "Anna and Ben went to the park. Ben gave a flower to",
+    "Mary met Tom. She said hello to",
+    "The dog chased the cat. The cat ran away from the",
+    "The animal did not cross the street because it was too",
+)
+"""Texts whose next word stands in the text, or depends on a word before, so that attention decides it."""
 MOST_EXAMPLES = 8
 """Examples."""
 USUAL_WORDS = 7
@@ -45,7 +52,7 @@ def starts(
         start = RunRequest(text="", target=target, image="example:0")
         given = _stripes() if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
         return start, [start], [given if image is None else image]
-    examples = _of_run(model, folder) or _similar(model)
+    examples = _of_run(model, folder) or _sentences(model)
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
@@ -63,11 +70,14 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
     return [RunRequest(text=text) for text in texts[:MOST_EXAMPLES]]
 
 
-def _similar(model: Model) -> list[RunRequest]:
-    """Sentences to compare, for a model that makes vectors of texts and knows their words."""
-    if not isinstance(model.config.head, NoHead | VectorHead) or not model.has_tokenizer:
+def _sentences(model: Model) -> list[RunRequest]:
+    """Texts to compare for a model that makes vectors of texts, and to go on with for a decoder, if it knows words."""
+    if not model.has_tokenizer or not knows(model.tokenizer, SENTENCE):
         return []
-    return [RunRequest(text=text) for text in SIMILAR] if knows(model.tokenizer, SENTENCE) else []
+    if isinstance(model.config.head, NoHead | VectorHead):
+        return [RunRequest(text=text) for text in SIMILAR]
+    continues = model.config.encoder is None and isinstance(model.config.head, LanguageHead)
+    return [RunRequest(text=text) for text in CONTINUED] if continues else []
 
 
 def knows(tokenizer: Tokenizer, text: str) -> bool:

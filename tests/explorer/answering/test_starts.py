@@ -4,8 +4,11 @@ import json
 
 import numpy as np
 
-from clearhead.explorer.answering.opened import MOST_EXAMPLES, SENTENCE, starts
+from clearhead.api import Model
+from clearhead.explorer.answering.opened import CONTINUED, MOST_EXAMPLES, SENTENCE, starts
 from clearhead.recipe.places import METRICS
+from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.test_session import save
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 
@@ -23,6 +26,13 @@ def test_words_that_the_tokenizer_knows():
     assert TOKENIZER.unknown(start.text) == []
     assert start.text != SENTENCE
     assert len(TOKENIZER.encode(start.text)) > 2
+
+
+def test_a_decoder_that_knows_english_goes_on_with_a_text_that_decides_its_next_word():
+    model = Model(model_of(DECODER).network, Tokenizer.train([SENTENCE, *CONTINUED], Words()))
+    start, examples, _ = starts(model, None, None, None, None)
+    assert [example.text for example in examples] == list(CONTINUED)
+    assert start == examples[0]
 
 
 def test_sentences_of_the_run(tmp_path):
