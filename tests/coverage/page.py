@@ -12,7 +12,7 @@ import torch
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import load_towers
-from clearhead.checkpoints.families import HeadMap, families
+from clearhead.checkpoints.families import Family, HeadMap, families
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
@@ -34,9 +34,9 @@ For a type that opens, the reference builds every class in the table of its fami
 batches padded left and right. A type opens only if all these classes are close (1e-5 of the largest value); of a model
 of two towers, which `clearhead.load_towers` opens, the logits of pictures for texts are compared; of models that read
 pictures within a text, the logits of texts, and in `tests/checkpoints/families/test_pictures.py` those of pictures. Of
-LLaVA-NeXT and LLaVA-OneVision the text model alone opens. For the others the verdict comes from the default config
-alone, which is not built. Types whose code lies beside their checkpoints
-(InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have no folder and no line;
+LLaVA-NeXT, LLaVA-OneVision and the types of `text_parts.toml` the text model alone opens. For the others the verdict
+comes from the default config alone, which is not built. Types whose code lies beside their checkpoints
+(such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have no folder and no line;
 `tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
 """
 KINDS = ("opens", "does not open", "crash")
@@ -148,7 +148,7 @@ class Shares:
     repositories: int
     opens: int
     of_pictures: int
-    """Of these, how many hold a model of pictures and texts, of which the text model opens alone."""
+    """Of these, how many hold a model of pictures or sounds and texts, of which the text model opens alone."""
     but_for_a_head: int
     missing: tuple[tuple[str, int], ...]
     """The classes with the most repositories that do not open."""
@@ -161,7 +161,7 @@ class Shares:
 def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     """The counted repositories by the class that they name, and the downloads by model type."""
     opens = {name for one in lines if one.kind == OPENS for name in (*one.opens, *one.also)}
-    opens |= {head.architecture for family in families() if family.read_only for head in family.heads}
+    opens |= {name for family in families() if family.read_only for name in _called(family)}
     heads = {name for one in lines if one.kind == OPENS for name in one.others} - opens
     by_class = Counter(counts["classes"])
     types = {one.model_type for one in lines if one.kind == OPENS}
@@ -170,13 +170,18 @@ def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     return Shares(
         counts["repositories"],
         sum(n for name, n in by_class.items() if name in opens),
-        sum(by_class[name] for name in {head.architecture for one in families() if one.without for head in one.heads}),
+        sum(by_class[name] for name in {name for one in families() if one.without for name in _called(one)}),
         sum(n for name, n in by_class.items() if name in heads),
         tuple(missing[:15]),
         sum(millions.values()),
         sum(n for name, n in millions.items() if name in types),
         tuple(name for name in millions if name not in types),
     )
+
+
+def _called(family: Family) -> Iterator[str]:
+    """The names of its classes."""
+    return (name for head in family.heads for name in (head.architecture, *head.also))
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -209,7 +214,7 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
         f"- **{share:.1%} of {found.repositories:,} repositories** that generate text, with 500 or more downloads a"
         f" month, name a class that opens; {heads:.1%} more open but for a head. A repository of such a class may still"
         " be refused for a value of its config or for quantized weights, which is then said."
-        f" {found.of_pictures} of them hold a model of pictures and texts, whose text model opens alone."
+        f" {found.of_pictures} of them hold a model of pictures or sounds and texts, whose text model opens alone."
     )
     rest = f" The others: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions

@@ -28,6 +28,7 @@ def _table(file: str) -> dict[str, Any]:
 FAMILIES: Mapping[str, str] = {
     **{model_type: f"{__name__}.{place}" for model_type, place in _table("families.toml").items()},
     **{model_type: f"{__name__}.variants:{model_type.replace('-', '_')}" for model_type in _table("variants.toml")},
+    **{name: f"{__name__}.pictures_and_sounds.text_parts:{name}" for name in _table("text_parts.toml")},
 }
 """The place of each family, or of the families of one model type, by model type; extensions add theirs.
 

@@ -20,7 +20,7 @@ from clearhead.checkpoints.weights.fields import (
     named,
     same,
 )
-from clearhead.checkpoints.weights.mapping import Rule, fused, paired, rename, sides, tie
+from clearhead.checkpoints.weights.mapping import Rule, fused, leave_out, paired, rename, sides, tie
 from clearhead.config import LanguageHead, ModelConfig, NoHead, Rotary
 from clearhead.errors import UserError
 
@@ -42,6 +42,10 @@ ACTIVATIONS = {
     "quick_gelu": "quick_gelu",
 }
 """Their names -> ours. If several map to one, the first is written."""
+
+PICTURES, SOUNDS = "what reads pictures", "what reads sounds"
+LETTERS = "abcdefghijkl"
+"""Fields for the parts of the longest name of a tensor that is left out."""
 
 SENTENCE_SETTINGS = "sentence_bert_config.json"
 """The file of settings for reading texts that sentence-transformers writes, whatever the family."""
@@ -269,6 +273,13 @@ def output_matrix(theirs: str, config: ModelConfig, table: str) -> Rule:
     """A language head's matrix, tied to the token table or separate."""
     assert isinstance(config.head, LanguageHead)
     return tie(theirs, table) if config.head.tied else rename(theirs, "head.output.weight")
+
+
+def beside_it(*names: str, reads: str = PICTURES) -> Rule:
+    """Leaves out the tensors of these modules, under today's names and the older ones, as those of what `reads`."""
+    deep = ["".join(f".{{{letter}}}" for letter in LETTERS[:n]) for n in range(len(LETTERS))]
+    tensors = (f"{top}{name}{rest}" for top in ("", "model.") for name in names for rest in deep)
+    return leave_out(*tensors, because=reads)
 
 
 def pooler_rules(config: ModelConfig) -> Sequence[Rule]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clearhead.checkpoints.families.family import Family, HeadMap, Rules
 from clearhead.checkpoints.families.mixtures.mixtures import further
-from clearhead.checkpoints.families.shared import bias, with_defaults, without
+from clearhead.checkpoints.families.shared import PICTURES, beside_it, bias, neighbours, with_defaults, without
 from clearhead.checkpoints.weights.fields import Alias, FieldRule, ignored, only, same
 from clearhead.checkpoints.weights.mapping import Rule, rename
 from clearhead.config import ModelConfig
@@ -33,6 +33,7 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
     older = {"rope_theta": table["theta"]} if "theta" in table else {}
     plain = min((head.architecture for head in base.heads if head.architecture.endswith("Model")), key=len)
     old, kinds = plain.removesuffix("Model"), table.get("classes")
+    beside = (beside_it(*table["beside"]),) if "beside" in table else ()
 
     def called(text: str) -> str:
         for there, here in table.get("names", {}).items():
@@ -43,22 +44,27 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
         return lambda config: [replace(rule, theirs=tuple(map(called, rule.theirs))) for rule in rules(config)]
 
     def own_rules(config: ModelConfig) -> Sequence[Rule]:
+        own = renaming(base.rules)(config)
         return (
             *(rename(f"{there}.{{p}}", f"{here}.{{p}}") for there, here in table.get("modules", {}).items()),
             *map(further, table.get("further", ())),
-            *renaming(base.rules)(config),
+            *(neighbours(own, config) if table.get("pairs") else own),
         )
 
     def changed(fields: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
         return with_defaults(without(fields, *table.get("without", ())), **table.get("defaults", {}))
 
+    def modernize(document: dict[str, Any]) -> dict[str, Any]:
+        theta = {"rope_theta": document.pop(table["base"])} if table.get("base") in document else {}
+        return base.modernize({**older, **theta, **document})
+
     def headed(head: HeadMap) -> HeadMap:
         return replace(
             head,
             architecture=table["name"] + head.architecture.removeprefix(old),
-            also=(),
+            also=tuple(table.get("called", ())) if head is base.heads[0] else (),
             fields=changed(head.fields),
-            rules=renaming(head.rules),
+            rules=lambda config: (*renaming(head.rules)(config), *beside),
             prefix=called(head.prefix),
             names={called(there): ours for there, ours in head.names.items()},
         )
@@ -82,6 +88,7 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
         heads=tuple(
             headed(head) for head in base.heads if kinds is None or head.architecture.removeprefix(old) in kinds
         ),
-        modernize=lambda document: base.modernize({**older, **document}),
+        modernize=modernize,
         read_only=table.get("read_only", False),
+        without=PICTURES if beside else "",
     )

@@ -13,6 +13,7 @@ from clearhead.api import load
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from tests.later import later
+from tests.parity.cases import base
 from tests.parity.harness import Case, reference
 
 transformers = later("transformers")
@@ -39,7 +40,8 @@ def compared(theirs: Any, folder: Path, where: Path) -> None:
     ids = torch.randint(1, 60, (2, 7), generator=torch.Generator().manual_seed(0))
     ours = load(folder)
     ours.save(where)
-    back = type(theirs).from_pretrained(where).eval()
+    (written,) = json.loads((where / "config.json").read_text())["architectures"]
+    back = getattr(transformers, written).from_pretrained(where).eval()
     with torch.no_grad():
         expected = theirs(ids)[0]
         torch.testing.assert_close(ours.network(Tokens(ids)), expected, rtol=1e-5, atol=1e-5)
@@ -126,6 +128,14 @@ FOUR = {"num_key_value_heads": 4, "rms_norm_eps": 1e-6}
 OLD = {"n_layer": 2, "n_head": 4}
 GROUPS = {"new_decoder_architecture": True, "num_kv_heads": 2}
 BIASED = {"attention_bias": True, "mlp_bias": False}
+SEEING = ("model.mm_projector.0.weight", "model.vision_tower.vision_tower.encoder.layers.0.mlp.fc1.bias")
+LEFT_OUT = {
+    "mimo": ("model.mtp_layers.0.mlp.up_proj.weight",),
+    **dict.fromkeys(("llava", "llava_llama", "llava_mistral", "llava_qwen", "llava_qwen2", "mobilevlm"), SEEING),
+    "phi3_v": ("model.vision_embed_tokens.img_processor.vision_model.embeddings.class_embedding",),
+    "dots_ocr": ("vision_tower.blocks.0.attn.qkv.weight",),
+}
+"""Tensors that are no part of the text model, or that further layers have."""
 
 
 @pytest.mark.parametrize(
@@ -140,6 +150,14 @@ BIASED = {"attention_bias": True, "mlp_bias": False}
         ("mimo", "MiMo", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2, "rms_norm_eps": 1e-6}, {}),
         ("RefinedWebModel", "RW", "Falcon", {}, {"multi_query": True, **OLD}, {}),
         ("RefinedWeb", "RW", "Falcon", GROUPS, {"n_head_kv": 2, **OLD}, {}),
+        ("llava_llama", "LlavaLlama", "Llama", {}, {"mm_projector_type": "linear"}, {}),
+        ("llava", "LlavaLlama", "Llama", {}, {"mm_hidden_size": 8}, {}),
+        ("llava_mistral", "LlavaMistral", "Mistral", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
+        ("llava_qwen", "LlavaQwen", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
+        ("llava_qwen2", "LlavaQwen2", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
+        ("mobilevlm", "MobileLlama", "Llama", {}, {}, {}),
+        ("phi3_v", "Phi3V", "Phi3", {"pad_token_id": 0}, {"rms_norm_eps": 1e-5, "img_processor": {}}, {}),
+        ("dots_ocr", "DotsOCR", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
     ],
 )  # fmt: skip
 def test_a_family_under_another_name(
@@ -149,8 +167,8 @@ def test_a_family_under_another_name(
     theirs = reference(Case(like.lower(), "base", f"{like}ForCausalLM", given))
     theirs.save_pretrained(tmp_path / "theirs")
     tensors = renamed(load_file(tmp_path / "theirs" / "model.safetensors"), names)
-    if model_type == "mimo":
-        tensors["model.mtp_layers.0.mlp.up_proj.weight"] = torch.zeros(2, 2)
+    for extra in LEFT_OUT.get(model_type, ()):
+        tensors[extra] = torch.zeros(2, 2)
     path = tmp_path / "theirs" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | given))
     own = {"rope_theta": 100.0, **own}
@@ -218,3 +236,110 @@ def test_gte_as_it_was_published_stretches_its_angles(tmp_path, kind: str, prefi
     }
     rewritten(tmp_path / "theirs", tensors, **config)
     compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+def of_another_code(
+    case: Case, folder: Path, own: dict[str, Any], names: dict[str, str], fields: dict[str, str] | None = None
+) -> Any:
+    """The reference, saved as another library would: with these names of tensors and of fields of its config."""
+    theirs = reference(case)
+    theirs.save_pretrained(folder)
+    tensors = renamed(load_file(folder / "model.safetensors"), names)
+    document = json.loads((folder / "config.json").read_text())
+    called = {(fields or {}).get(name, name): value for name, value in document.items()}
+    (folder / "config.json").write_text(json.dumps({**called, **own}))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return theirs
+
+
+GPT = {"vocab_size": 60, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}
+
+
+def test_moss_is_codegen(tmp_path):
+    own = {"model_type": "moss", "architectures": ["MossForCausalLM"], "wbits": 32, "groupsize": 128}
+    theirs = of_another_code(Case("codegen", "base", "CodeGenForCausalLM", GPT), tmp_path / "theirs", own, {})
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+def test_progen2_is_gpt_j_under_other_names(tmp_path):
+    names = {
+        "transformer.": "model.",
+        "wte": "embeddings.word_embeddings",
+        "model.h.": "model.decoder.layers.",
+        "ln_f": "layer_norm",
+        "ln_1": "layer_norm",
+        ".attn.": ".attention.",
+    }
+    fields = {
+        "n_embd": "hidden_size",
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_positions": "max_position_embeddings",
+        "n_inner": "intermediate_size",
+        "activation_function": "hidden_act",
+        "layer_norm_epsilon": "layer_norm_eps",
+    }
+    own = {"model_type": "progen2", "architectures": ["ProGen2ForPreTraining"], "tie_word_embeddings": False}
+    case = Case("gptj", "base", "GPTJForCausalLM", {**GPT, "n_inner": 40})
+    theirs = of_another_code(case, tmp_path / "theirs", own, names, fields)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+def test_pico_is_llama_that_rotates_neighbours(tmp_path):
+    names = {
+        "model.": "",
+        "embed_tokens": "embedding_proj",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "swiglu_norm",
+        "self_attn": "attention",
+        "mlp.gate_proj": "swiglu.w_0",
+        "mlp.up_proj": "swiglu.w_1",
+        "mlp.down_proj": "swiglu.w_2",
+        "lm_head": "de_embedding_proj",
+    }
+    fields = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "attention_n_heads",
+        "num_key_value_heads": "attention_n_kv_heads",
+        "intermediate_size": "activation_hidden_dim",
+        "rms_norm_eps": "norm_eps",
+        "max_position_embeddings": "max_seq_len",
+    }
+    own = {"model_type": "pico_decoder", "architectures": ["PicoDecoderHF"], "position_emb_theta": 100.0}
+    angles = {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
+    shape = {**SIZES, **angles, "num_key_value_heads": 2}
+    folder = tmp_path / "theirs"
+    theirs = of_another_code(Case("llama", "base", "LlamaForCausalLM", shape), folder, own, names, fields)
+    config = json.loads((folder / "config.json").read_text())
+    kept = {name: value for name, value in config.items() if name not in ("rope_parameters", "head_dim")}
+    (folder / "config.json").write_text(json.dumps(kept))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["output_norm.weight"] = tensors.pop("norm.weight")
+    for name in [name for name in tensors if ".q_proj" in name or ".k_proj" in name]:
+        tensors[name] = tensors[name].view(-1, 2, 4, 32).transpose(1, 2).reshape(-1, 32).contiguous()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    compared(theirs, folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("name", ["InternS1ForConditionalGeneration", "KimiK25ForConditionalGeneration"])
+def test_a_text_model_of_pictures_as_it_is_published(tmp_path, name: str):
+    seeing, kimi = "vision_tower.encoder.blocks.0.norm0.weight", name.startswith("Kimi")
+    shape = base("deepseek_v3") if kimi else {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
+    kind, architecture = ("deepseek_v3", "DeepseekV3") if kimi else ("qwen3", "Qwen3")
+    theirs = reference(Case(kind, "base", f"{architecture}ForCausalLM", shape))
+    theirs.save_pretrained(tmp_path)
+    text = json.loads((tmp_path / "config.json").read_text())
+    tensors = load_file(tmp_path / "model.safetensors")
+    if kimi:
+        tensors = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    else:
+        tensors = renamed(tensors, {"model.": "model.language_model."})
+    save_file({**tensors, seeing: torch.zeros(2)}, tmp_path / "model.safetensors", {"format": "pt"})
+    inner = {**text, "model_type": "kimi_k2" if kimi else "qwen3"}
+    model_type = "kimi_k25" if kimi else "interns1"
+    whole = {"model_type": model_type, "architectures": [name], "tie_word_embeddings": False, "text_config": inner}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    ids = torch.randint(1, 20, (2, 7), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(load(tmp_path).network(Tokens(ids)), theirs(ids)[0], rtol=1e-5, atol=1e-5)

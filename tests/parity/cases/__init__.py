@@ -62,8 +62,11 @@ MAIN = (
 """Families that are compared class by class."""
 PICTURED: list[Case] = of("llava", "gemma3", "paligemma", "idefics3", "smolvlm")
 """Models of pictures within texts."""
-TEXT_PARTS: list[Case] = of("llava_next", "llava_onevision", "qwen3_5", "qwen3_5_moe")
-"""Models of pictures and texts, of which the text model is compared."""
+TEXT_PARTS: list[Case] = of(
+    "llava_next", "llava_onevision", "qwen3_5", "qwen3_5_moe", "mistral3", "lighton_ocr", "internvl",
+    "vipllava", "kimi_k25", "qwen2_audio", "audioflamingo3", "musicflamingo", "qwen3_asr", "glmasr", "voxtral",
+)  # fmt: skip
+"""Models of pictures or sounds and texts, of which the text model is compared."""
 CASES: list[Case] = of(*MAIN)
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
 """One for each class: for checks that take longer."""

@@ -1,6 +1,7 @@
 """Llama (Touvron et al. 2023), and decoders that differ in one mechanism: Arcee, Mistral, Qwen2 and Qwen3."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -165,7 +166,15 @@ def llama_like(
     )
 
 
-LLAMA = llama_like("llama", "Llama", *BIASES, intermediate_size=11_008, max_length=2048)
+# Early conversions spell the class in other ways.
+LLAMA = llama_like(
+    "llama",
+    "Llama",
+    *BIASES,
+    words=replace(llama_heads("Llama")[0], also=("LLaMAForCausalLM", "LlaMAForCausalLM")),
+    intermediate_size=11_008,
+    max_length=2048,
+)
 
 # A query reaches the last `sliding_window` keys, including its own (Jiang et al. 2023, 2).
 MISTRAL = llama_like(

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from clearhead.checkpoints.families import variants
 from clearhead.checkpoints.families.decoders.deltas import QWEN3_5, QWEN3_5_MOE
 from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
 from clearhead.checkpoints.families.decoders.two_kinds import GEMMA, GEMMA2, GEMMA3
 from clearhead.checkpoints.families.family import Family, prefixed
 from clearhead.checkpoints.families.pictures_and_sounds.towers import CLIP_IMAGE, SIGLIP_IMAGE, UNREAD, tower_fields
 from clearhead.checkpoints.families.pictures_and_sounds.vit import picture_fields
-from clearhead.checkpoints.families.shared import ACTIVATIONS
+from clearhead.checkpoints.families.shared import ACTIVATIONS, PICTURES, beside_it
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
     ANOTHER,
@@ -125,18 +126,8 @@ def written_tower(image: Family, tower: Mapping[str, Any]) -> dict[str, Any] | N
 
 # --- the text model ------------------------------------------------------------------------------------------------
 
-PICTURES = "what reads pictures"
-LETTERS = "abcdefghijkl"
-"""Fields for the parts of the longest name of a tensor that is left out."""
 SHARED = ("is_causal",)
 """Fields of the whole that count for the text model."""
-
-
-def _beside(*names: str) -> Rule:
-    """The tensors of these modules, under today's names and the older ones."""
-    deep = ["".join(f".{{{letter}}}" for letter in LETTERS[:n]) for n in range(len(LETTERS))]
-    tensors = (f"{top}{name}{rest}" for top in ("", "model.") for name in names for rest in deep)
-    return leave_out(*tensors, because=PICTURES)
 
 
 def text_part(
@@ -148,10 +139,12 @@ def text_part(
     tied: bool = False,
     either: bool = False,
     sight: Sight | None = None,
+    reads: str = PICTURES,
 ) -> Family:
     """The family of a text model within a model of this class: alone, without the modules `beside` it, or with `sight`.
 
-    `tied` is the default for whether the class ties its output; with `either`, the text model's own word counts too.
+    The modules beside it are what `reads`, pictures or sounds. `tied` is the default for whether the class ties its
+    output; with `either`, the text model's own word counts too.
     """
     head, fields = family.heads[0], () if sight is None else sight.fields
     names = (*SHARED, *(one.theirs for one in fields if isinstance(one, Field | Alias)))
@@ -175,7 +168,7 @@ def text_part(
     def rules(config: ModelConfig) -> Sequence[Rule]:
         output, tops = head.rules(config), (TOP, OLDER) if sight is None else sight.tops[0]
         places = [prefixed(rule, top) for rule in family.rules(config) for top in tops]
-        rest = (_beside(*beside),) if sight is None else sight.rules(config)
+        rest = (beside_it(*beside, reads=reads),) if sight is None else sight.rules(config)
         return (*rest, *places, *(prefixed(rule, "language_model.") for rule in output))
 
     return replace(
@@ -189,7 +182,7 @@ def text_part(
         constants={**family.constants, **({} if sight is None else sight.constants)},
         fields=(*fields, *family.fields),
         read_only=sight is None,
-        without=PICTURES if sight is None else "",
+        without=reads if sight is None else "",
     )
 
 
@@ -244,6 +237,7 @@ LLAVA = (
         for image in (CLIP_IMAGE, SIGLIP_IMAGE)
     ),
     *(text_part(one, "llava", "LlavaForConditionalGeneration", TOWER, either=True) for one in IN_LLAVA),
+    replace(variants.llava_llama, model_type="llava", only_if={"architectures": ["LlavaLlamaForCausalLM"]}),
 )
 LLAVA_NEXT = tuple(text_part(one, "llava_next", "LlavaNextForConditionalGeneration", LINES) for one in IN_LLAVA)
 LLAVA_ONEVISION = text_part(QWEN2, "llava_onevision", "LlavaOnevisionForConditionalGeneration", LINES, either=True)
