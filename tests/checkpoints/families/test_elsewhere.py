@@ -132,6 +132,9 @@ SEEING = ("model.mm_projector.0.weight", "model.vision_tower.vision_tower.encode
 LEFT_OUT = {
     "mimo": ("model.mtp_layers.0.mlp.up_proj.weight",),
     **dict.fromkeys(("llava", "llava_llama", "llava_mistral", "llava_qwen", "llava_qwen2", "mobilevlm"), SEEING),
+    "geochat": SEEING,
+    "cambrian_qwen": ("model.mm_projector.0.bias", "model.vision_tower_aux_list.0.vision_tower.proj.weight"),
+    "videollama3_qwen2": ("model.mm_projector.readout.0.bias", "model.vision_encoder.encoder.layers.0.mlp.fc1.bias"),
     "phi3_v": ("model.vision_embed_tokens.img_processor.vision_model.embeddings.class_embedding",),
     "dots_ocr": ("vision_tower.blocks.0.attn.qkv.weight",),
 }
@@ -156,6 +159,9 @@ LEFT_OUT = {
         ("llava_qwen", "LlavaQwen", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
         ("llava_qwen2", "LlavaQwen2", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
         ("mobilevlm", "MobileLlama", "Llama", {}, {}, {}),
+        ("geochat", "GeoChatLlama", "Llama", {}, {}, {}),
+        ("cambrian_qwen", "CambrianQwen", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
+        ("videollama3_qwen2", "Videollama3Qwen2", "Qwen2", {"num_key_value_heads": 4}, {"num_key_value_heads": 4}, {}),
         ("phi3_v", "Phi3V", "Phi3", {"pad_token_id": 0}, {"rms_norm_eps": 1e-5, "img_processor": {}}, {}),
         ("dots_ocr", "DotsOCR", "Qwen2", {"num_key_value_heads": 2}, {"num_key_value_heads": 2}, {}),
     ],
@@ -341,5 +347,103 @@ def test_a_text_model_of_pictures_as_it_is_published(tmp_path, name: str):
     whole = {"model_type": model_type, "architectures": [name], "tie_word_embeddings": False, "text_config": inner}
     (tmp_path / "config.json").write_text(json.dumps(whole))
     ids = torch.randint(1, 20, (2, 7), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(load(tmp_path).network(Tokens(ids)), theirs(ids)[0], rtol=1e-5, atol=1e-5)
+
+
+def with_distances(tensors: dict[str, Tensor], ids: Tensor, heads: int) -> Tensor:
+    """Llama with slopes of distances in place of angles (Press et al. 2021), and words of unit length at the end."""
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * tensors[f"{name}.weight"]
+
+    x, n = tensors["model.embed_tokens.weight"][ids], ids.shape[1]
+    place = torch.arange(n)
+    slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+    scores = -slopes[:, None, None] * (place[:, None] - place).float()
+    scores = scores.masked_fill(place[:, None] < place, float("-inf"))
+    for layer in range(2):
+        at = f"model.layers.{layer}"
+        q, k, v = (norm(x, f"{at}.input_layernorm") @ tensors[f"{at}.self_attn.W_pack.weight"].T).chunk(3, -1)
+        q, k, v = (side.unflatten(-1, (heads, -1)).transpose(1, 2) for side in (q, k, v))
+        read = (q @ k.mT / q.shape[-1] ** 0.5 + scores).softmax(-1) @ v
+        x = x + read.transpose(1, 2).flatten(2) @ tensors[f"{at}.self_attn.o_proj.weight"].T
+        y = norm(x, f"{at}.post_attention_layernorm")
+        gate, up, down = (tensors[f"{at}.mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        x = x + (torch.nn.functional.silu(y @ gate.T) * (y @ up.T)) @ down.T
+    output = tensors["lm_head.weight"]
+    return norm(x, "model.norm") @ (output / output.norm(dim=-1, keepdim=True)).T
+
+
+@pytest.mark.parametrize("rotates", [True, False])
+def test_baichuan_is_llama_with_one_matrix_for_all_sides(tmp_path, rotates: bool):
+    shape = {**SIZES, "num_key_value_heads": 4, **({} if rotates else {"vocab_size": 125_696})}
+    theirs = reference(Case("llama", "base", "LlamaForCausalLM", shape))
+    theirs.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for layer in range(2):
+        at = f"model.layers.{layer}.self_attn"
+        tensors[f"{at}.W_pack.weight"] = torch.cat([tensors.pop(f"{at}.{side}_proj.weight") for side in "qkv"])
+    named = {"model_type": "baichuan", "architectures": ["BaichuanForCausalLM"], "model_max_length": 32}
+    rewritten(tmp_path, tensors, **named)
+    if not rotates:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": None}))
+    ids = torch.randint(1, 60, (2, 7), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = theirs(ids)[0] if rotates else with_distances(tensors, ids, 4)
+        torch.testing.assert_close(load(tmp_path).network(Tokens(ids)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_olmo_as_it_was_published_packs_its_matrices(tmp_path, tied: bool):
+    shape = {**SIZES, "clip_qkv": 0.7, "tie_word_embeddings": tied}
+    theirs = reference(Case("olmo", "base", "OlmoForCausalLM", shape))
+    theirs.save_pretrained(tmp_path / "theirs")
+    tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+    for layer in range(2):
+        at, there = f"model.layers.{layer}", f"model.layers.{layer}.self_attn"
+        tensors[f"{at}.att_proj.weight"] = torch.cat([tensors.pop(f"{there}.{side}_proj.weight") for side in "qkv"])
+        both = [tensors.pop(f"{at}.mlp.{part}_proj.weight") for part in ("up", "gate")]
+        tensors[f"{at}.ff_proj.weight"] = torch.cat(both)
+    names = {
+        "model.": "model.transformer.",
+        "embed_tokens": "wte",
+        "layers": "blocks",
+        "self_attn.o_proj": "attn_out",
+        "mlp.down_proj": "ff_out",
+        "lm_head": "model.transformer.ff_out",
+    }
+    fields = {"d_model": 32, "n_layers": 2, "n_heads": 4, "mlp_hidden_size": 80, "embedding_size": 60, "rope": True}
+    own = {"vocab_size": 57, "clip_qkv": 0.7, "weight_tying": tied, "max_sequence_length": 32}
+    document = {"model_type": "hf_olmo", "architectures": ["OLMoForCausalLM"], **fields, **own}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(document))
+    save_file(renamed(tensors, names), tmp_path / "theirs" / "model.safetensors", {"format": "pt"})
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+@pytest.mark.parametrize("factorised", [True, False])
+def test_nandi_runs_each_layer_twice(tmp_path, factorised: bool):
+    angles = {"rope_parameters": {"rope_type": "default", "rope_theta": 100_000.0}}
+    shape = {**SIZES, **angles, "num_hidden_layers": 4, "num_key_value_heads": 2}
+    theirs = reference(Case("llama", "base", "LlamaForCausalLM", shape))
+    weights = theirs.state_dict()
+    for name in [name for name in weights if ".layers.1." in name or ".layers.3." in name]:
+        weights[name].copy_(weights[name.replace("layers.1.", "layers.0.").replace("layers.3.", "layers.2.")])
+    tensors = {name: tensor for name, tensor in weights.items() if not ("layers.1." in name or "layers.3." in name)}
+    tensors = {name.replace("layers.2.", "layers.1."): tensor.clone() for name, tensor in tensors.items()}
+    if factorised:
+        narrow, widen, proj = torch.randn(60, 12), torch.randn(32, 12) / 5, torch.randn(12, 32) / 5
+        weights["model.embed_tokens.weight"].copy_(narrow @ widen.T)
+        weights["lm_head.weight"].copy_(narrow @ proj)
+        tensors |= {"model.embed_tokens.weight": narrow, "model.embedding_proj.weight": widen}
+        tensors |= {"lm_head.weight": narrow.clone(), "lm_head_proj.weight": proj}
+    theirs.save_pretrained(tmp_path)
+    document = json.loads((tmp_path / "config.json").read_text())
+    own = {"factorized_embedding": factorised, "embedding_rank": 12, "tie_word_embeddings": factorised}
+    named = {"model_type": "nandi", "architectures": ["NandiForCausalLM"], "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps({**document, **named, **own}))
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    ids = torch.randint(1, 60, (2, 7), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(load(tmp_path).network(Tokens(ids)), theirs(ids)[0], rtol=1e-5, atol=1e-5)
