@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from clearhead_lab.course import numbers
+from clearhead_lab.course import glossary, numbers
 from clearhead_lab.course.page import FIGURES, GUIDES, Part, captions
 from clearhead_lab.experiments import experiment, experiments
 
@@ -36,6 +36,8 @@ class Claim:
     """The expression of each name: the input, the edit, and what is read where."""
     false: Mapping[str, str]
     """Those of the names that differ where the claim is false."""
+    plain: str = ""
+    """What is done in both worlds, for a reader who reads no code."""
 
     def is_said(self, text: str) -> bool:
         """True if the text has words of the claim."""
@@ -53,13 +55,16 @@ def claim_of(body: str) -> Claim:
     """The claim of a block. Raises ValueError, which names the field."""
     fields = tomllib.loads(body)
     says, check, false = (fields.pop(name, None) for name in ("says", "check", "false"))
+    plain = fields.pop("plain", "")
     if not says or not check or not false or not fields:
         raise ValueError("expected says, check, a table false, and a name for what is measured")
     if strange := false.keys() - fields.keys():
         raise ValueError(f"false: expected names of the claim, got {', '.join(sorted(strange))}")
     if len({*fields.values()}) < len(fields) or false.items() & fields.items():
         raise ValueError("two names have one expression; it would be compared with itself")
-    return Claim((says,) if isinstance(says, str) else tuple(says), check, fields, false)
+    if digits := re.search(r"\d", numbers.NAMES.sub("", plain)):
+        raise ValueError(f"plain: {digits[0]!r} is a number that no expression computes")
+    return Claim((says,) if isinstance(says, str) else tuple(says), check, fields, false, plain)
 
 
 def sentences(parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
@@ -139,7 +144,8 @@ def found(part: Part) -> str:
         says = "" if verdict == "holds" else f" {finding.rstrip('.')}."
         rows.append(f"- *{experiment(name).claim}* `{name}`: it **{verdict}**.{says}\n")
     return (
-        f"\nWhat the documents claim, and what experiments of [the lab](../guides/lab.md) found:\n\n{''.join(rows)}\n"
+        '\n<details markdown="1"><summary>What the documents claim about this, and what experiments found '
+        f"({len(rows)})</summary>\n\n{''.join(rows)}\nThe numbers are in [the lab](../guides/lab.md).\n\n</details>\n"
     )
 
 
@@ -160,19 +166,36 @@ def told(world: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_shown(value)}" for name, value in world.items())
 
 
-def html(n: int, claim: Claim, true: Mapping[str, Any], false: Mapping[str, Any]) -> str:
-    """What the mark opens: each value with its expression, in this world and in the false one, and the check."""
+def html(n: int, claim: Claim, said: Sequence[str], true: Mapping[str, Any], false: Mapping[str, Any]) -> str:
+    """What the mark opens: its sentences, what was found in both worlds, and behind a fold the code."""
     rows = "".join(
         f"<tr><th>{escape(name)}</th><td><code>{escape(code)}</code></td><td>{escape(_shown(true[name]))}</td>"
         f"<td>{_differs(claim.false.get(name), escape(_shown(false[name])))}</td></tr>"
         for name, code in claim.world.items()
     )
+    told = "".join(f"<p><strong>{_read(one)}</strong></p>" for one in said)
+    plain = f"<p>{_read(claim.plain)}</p>" if claim.plain else ""
     return (
-        f'\n<div class="measured" id="measured-{n}" popover><p>The sentence stands while '
-        f"<code>{escape(claim.check)}</code>. Each build measures both sides, and once more with a part changed, where "
-        "it must not hold.</p><table><tr><th>name</th><th>what</th>"
-        f"<th>here</th><th>where it is false</th></tr>{rows}</table></div>\n"
+        f'\n<div class="measured" id="measured-{n}" popover>{told}{plain}<p>The build measured it: '
+        f"{_found(claim, true)}. The sentence holds. Then it changed one thing, and measured again: "
+        f"{_found(claim, false)}. There the sentence does not hold, as it must not.</p><details><summary>The code of "
+        f"this check</summary><p>It holds while <code>{escape(claim.check)}</code>.</p><table><tr><th>name</th>"
+        f"<th>what</th><th>here</th><th>where it is false</th></tr>{rows}</table></details></div>\n"
     )
+
+
+def _read(sentence: str) -> str:
+    """A sentence of a source as HTML, with its numbers and without its links."""
+    text = escape(glossary.shown(numbers.INLINE.sub(r"\g<shown>", sentence)), quote=False)
+    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text).replace("**", "").replace("*", "")
+
+
+def _found(claim: Claim, world: Mapping[str, Any]) -> str:
+    """The values that the check reads, as a reader reads them."""
+    read = [name for name in world if re.search(rf"\b{name}\b", claim.check)]
+    known = [(name.replace("_", " "), _shown(world[name])) for name in read]
+    return ", ".join(f"<em>{name}</em> is {escape(value)}" for name, value in known if value != "…") or "its values"
 
 
 def _shown(value: Any) -> str:

@@ -63,6 +63,18 @@ def pair(draw: random.Random) -> tuple[str, str]:
     return " ".join(english for english, _ in words), " ".join(spanish for _, spanish in words)
 
 
+def people() -> list[tuple[str, str]]:
+    """Sentences in which a person is seen, found, wanted or left: there is none among `pairs`. In an order by lot."""
+    found = [
+        (f"{who[0]} {verb[0]} {english}", f"{who[1]} {verb[1]} {spanish}")
+        for who in WHO
+        for verb in VERBS
+        for english, spanish in WHO[2:]
+    ]
+    random.Random(0).shuffle(found)
+    return found
+
+
 def pairs(n: int, *, seed: int = 0) -> list[tuple[str, str]]:
     """Different sentences with their translations."""
     draw = random.Random(seed)

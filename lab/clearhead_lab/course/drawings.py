@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from io import BytesIO
-from math import inf
+from math import hypot, inf
 from typing import Any
 
 import torch
@@ -75,18 +75,26 @@ def strips(vectors: Tensor, most: float = 0) -> Row:
     ), 18
 
 
-def cells(matrix: Tensor, rows: Sequence[str], most: float = 0) -> Row:
-    """A matrix with a name before each row. Minus infinity is a closed cell."""
+def cells(matrix: Tensor, rows: Sequence[str], most: float = 0, columns: Sequence[str] = ()) -> Row:
+    """A matrix with a name before each row, and above each column. Minus infinity is a closed cell."""
     w, most = WIDTH / (matrix.shape[-1] + 1), most or float(matrix[matrix.isfinite()].abs().max())
-    return "".join(
-        label(w / 2, i * 24 + 16, rows[i])
+    top = LINE * bool(columns)
+    return "".join(label(j * w + w * 1.5, 12, name, "over") for j, name in enumerate(columns)) + "".join(
+        label(w / 2, top + i * 24 + 16, rows[i])
         + "".join(
-            box(j * w + w + 1, i * 24 + 1, w - 2, 22, "closed" if one == -inf else sign(one), min(0.6, abs(one) / most))
-            + label(j * w + w * 1.5, i * 24 + 16, "" if one == -inf else number(one))
+            box(
+                j * w + w + 1,
+                top + i * 24 + 1,
+                w - 2,
+                22,
+                "closed" if one == -inf else sign(one),
+                min(0.6, abs(one) / most),
+            )
+            + label(j * w + w * 1.5, top + i * 24 + 16, "" if one == -inf else number(one))
             for j, one in enumerate(row)
         )
         for i, row in enumerate(matrix.tolist())
-    ), 24 * len(matrix)
+    ), top + 24 * len(matrix)
 
 
 def links(weights: Tensor) -> Row:
@@ -117,14 +125,62 @@ def curve(line: Sequence[float]) -> Row:
     return f'<polyline points="{points}"/>', 106
 
 
+def image(x: float, y: float, width: float, pixels: Tensor) -> str:
+    """A picture, as wide as this."""
+    Image.fromarray(pixels.numpy()).save(file := BytesIO(), "png")
+    inside = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+    return f'<image x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" href="{inside}"/>'
+
+
 def pictures(images: Tensor) -> Row:
     """Pictures side by side, each as wide as its column."""
-    w, drawn = WIDTH / len(images), ""
-    for i, one in enumerate(images):
-        Image.fromarray(one.numpy()).save(file := BytesIO(), "png")
-        inside = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
-        drawn += f'<image x="{i * w + 4:.1f}" width="{w - 8:.1f}" href="{inside}"/>'
-    return drawn, w - 8
+    w = WIDTH / len(images)
+    return "".join(image(i * w + 4, 0, w - 8, one) for i, one in enumerate(images)), w - 8
+
+
+def patches(pixels: Tensor, side: int) -> Row:
+    """A picture under a grid, and beside it the same squares apart."""
+    n, whole, gap = pixels.shape[0] // side, 160.0, 6.0
+    w = whole / n
+    grid = "".join(
+        f'<path d="M{i * w:.1f} 0V{whole:.1f}M0 {i * w:.1f}H{whole:.1f}" stroke-width="1.5"/>' for i in range(n + 1)
+    )
+    apart = "".join(
+        image(180 + j * (w + gap), i * (w + gap), w, pixels[i * side :, j * side :][:side, :side])
+        for i in range(n)
+        for j in range(n)
+    )
+    return image(0, 0, whole, pixels) + grid + apart, n * (w + gap) - gap
+
+
+def arrow(start: tuple[float, float], end: tuple[float, float], width: float) -> str:
+    """A line with a head at its end."""
+    (x, y), (a, b) = start, end
+    length, reach = hypot(a - x, b - y) or 1, 5 + 1.5 * width
+    u, v = (a - x) / length, (b - y) / length
+    sides = " ".join(
+        f"{a - reach * u + side * reach * 0.45 * v:.1f},{b - reach * v - side * reach * 0.45 * u:.1f}"
+        for side in (1, -1)
+    )
+    head = f'<polygon points="{a + width * u:.1f},{b + width * v:.1f} {sides}" class="plus"/>'
+    return f'<path d="M{x:.1f} {y:.1f}L{a:.1f} {b:.1f}" stroke-width="{width:g}"/>{head}'
+
+
+def vectors(plane: Tensor, names: Sequence[str], most: float = 0) -> Row:
+    """Arrows of a plane from one origin, each with its name at its end."""
+    most = most or float(plane.norm(dim=-1).max())
+    height, taken, drawn = 250.0, list[tuple[float, float]](), ""
+    for (a, b), name in zip(plane.tolist(), names, strict=True):
+        length, half = hypot(a, b), 3.4 * len(name) + 3
+        end = WIDTH / 2 + 100 * a / most, height / 2 - 100 * b / most
+        drawn += arrow((WIDTH / 2, height / 2), end, 2)
+        x = end[0] + (half + 6) * a / length
+        y = end[1] - 14 * b / length + 4
+        spots = ((x, y + down) for step in range(12) for down in (15 * step, -15 * step))
+        x, y = next(one for one in spots if all(abs(one[1] - v) >= 14 or abs(one[0] - u) > 46 for u, v in taken))
+        taken.append((x, y))
+        drawn += label(x, y, name)
+    return drawn, height
 
 
 def arrows(parts: Tensor, *names: str) -> Row:
@@ -135,12 +191,15 @@ def arrows(parts: Tensor, *names: str) -> Row:
     unit = min(340 / float(high[0] - low[0]), 150 / float(high[1] - low[1]))
     x, y = (WIDTH - unit * float(low[0] + high[0])) / 2, 12 + unit * float(high[1])
 
+    def at(a: float, b: float) -> tuple[float, float]:
+        return x + unit * a, y - unit * b
+
     def line(*ends: Sequence[float], width: float) -> str:
-        points = "L".join(f"{x + unit * a:.1f} {y - unit * b:.1f}" for a, b in ends)
+        points = "L".join("{:.1f} {:.1f}".format(*at(a, b)) for a, b in ends)
         return f'<path d="M{points}" stroke-width="{width:g}"/>'
 
     frame = line(one, both, width=0.5) + line(other, both, width=0.5)
-    ends = "".join(line((0, 0), end, width=w) for end, w in ((one, 2), (other, 2), (both, 4)))
+    ends = "".join(arrow(at(0, 0), at(a, b), w) for (a, b), w in ((one, 2), (other, 2), (both, 4)))
     said = "".join(
         label(min(max(x + unit * a / 2, 30), WIDTH - 30), y - unit * b / 2 - 6, name)
         for name, (a, b) in zip(names, (one, other), strict=False)
@@ -148,7 +207,10 @@ def arrows(parts: Tensor, *names: str) -> Row:
     return frame + ends + said, 24 + unit * float(high[1] - low[1])
 
 
-KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curve, pictures, arrows)}
+KINDS = {
+    kind.__name__: kind
+    for kind in (words, bars, strips, cells, links, dials, curve, pictures, patches, vectors, arrows)
+}
 
 
 def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:

@@ -44,3 +44,8 @@ def linked(text: str, known: dict[str, str], page: str) -> str:
         return f"[{found['shown'] or found['term']}]({page}#{known[found['term']]})"
 
     return LINK.sub(link, text)
+
+
+def shown(text: str) -> str:
+    """The text with its words as they are read, without links."""
+    return LINK.sub(lambda found: found["shown"] or found["term"], text)

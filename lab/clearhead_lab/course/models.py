@@ -1,4 +1,4 @@
-"""The four small models of the course, each trained in seconds: `translator`, `writer`, `filler`, `seer`.
+"""The small models of the course, each trained in seconds: `translator`, `writer`, `filler`, `seer`, `speller`.
 
 They train in float64, so that another processor's rounding does not change a printed digit.
 """
@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +17,29 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+import clearhead
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.tokenizers import Words
+from clearhead.recipe.tokenizers import BPE, Words
 from clearhead.text.special_tokens import with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead_lab.course.corpus import pairs
+from clearhead_lab.course.corpus import pairs, people
 
 PAIRS = pairs(1600)
 """The sentences that the models learn from."""
 _SEEN = frozenset(PAIRS)
 UNSEEN = [pair for pair in pairs(1900) if pair not in _SEEN]
 """Sentences that no model has seen."""
+PEOPLE = people()
+"""Sentences of a kind that no model has seen; `tuned` learns from some."""
 IGNORED = -100
 SIDE, PATCH = 16, 4
 KINDS = ("rows", "columns", "checks", "dot")
+LIST = "low low low lower lowest new newer newest wide wider widest"
+"""The words whose pieces the chapter on tokens merges."""
 Batch = tuple[list[Tokens], Tensor]
 """What each stack reads, and the right answer at each place; IGNORED where none is asked."""
 
@@ -78,6 +84,21 @@ def trained(name: str, *, seed: int = 0, steps: int | None = None) -> Model:
     return Model(network.float().eval(), made.tokenizer, GenerationConfig(max_new_tokens=16), images=images)
 
 
+def tune(start: Model, examples: Sequence[tuple[str, str]], *, steps: int = 20, lr: float = 1e-3) -> Model:
+    """A copy of a translator whose weights, all of them, have learned on from these sentences."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            network = Transformer(start.config)
+            network.load_state_dict(start.network.state_dict())
+            learn(network, repeat(_translated(examples, start.tokenizer)), lr=lr, steps=steps)
+    finally:
+        torch.set_default_dtype(before)
+    return Model(network.float().eval(), start.tokenizer, start.generation)
+
+
 def learn(network: Transformer, batches: Iterator[Batch], *, lr: float, steps: int) -> list[float]:
     """Trains by AdamW with a rate that rises and falls. Returns the loss of each step in nats."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=lr, fused=True)
@@ -97,17 +118,20 @@ def learn(network: Transformer, batches: Iterator[Batch], *, lr: float, steps: i
 
 def ready(folder: Path, names: Sequence[str] = ()) -> Path:
     """Trains and saves the models that the folder does not have yet. Returns the folder."""
-    for name in names or LESSONS:
+    for name in names or (*LESSONS, TUNED):
         if not (folder / name).is_dir():
+            if name == TUNED:
+                tune(clearhead.load(ready(folder, ["translator"]) / "translator"), PEOPLE[:8]).save(folder / name)
+                continue
             trained(name).save(folder / name)
             if name == "seer":
-                Image.fromarray(picture(2, np.random.default_rng(3))).save(folder / "seer.png")
+                Image.fromarray(picture(3, np.random.default_rng(9))).save(folder / "seer.png")
     return folder
 
 
 def named(page: str) -> list[str]:
     """The models that a page reads."""
-    return [name for name in LESSONS if re.search(rf"['\"]{name}(?:\.png)?['\"]", page)]
+    return [name for name in (*LESSONS, TUNED) if re.search(rf"['\"]{name}(?:\.png)?['\"]", page)]
 
 
 # --- what they learn from -----------------------------------------------------------------------------------------
@@ -125,14 +149,18 @@ def _chosen(draw: random.Random, n: int = 48) -> Iterator[list[int]]:
 
 def _translations(draw: random.Random, words: Tokenizer | None) -> Iterator[Batch]:
     """English sentences; for each, the Spanish one a word at a time."""
+    for chosen in _chosen(draw):
+        yield _translated([PAIRS[i] for i in chosen], words)
+
+
+def _translated(chosen: Sequence[tuple[str, str]], words: Tokenizer | None) -> Batch:
     assert words is not None
     eos, bos, pad = words.need("eos"), words.need("bos"), words.need("pad")
-    sources, targets = (words.encode_batch([pair[i] for pair in PAIRS]) for i in (0, 1))
-    for chosen in _chosen(draw):
-        read = _rows([[*sources[i], eos] for i in chosen], fill=pad)
-        written = _rows([[bos, *targets[i]] for i in chosen], fill=pad)
-        said = _rows([[*targets[i], eos] for i in chosen], fill=IGNORED)
-        yield [Tokens(read, valid=read != pad), Tokens(written, valid=written != pad)], said
+    sources, targets = (words.encode_batch([pair[i] for pair in chosen]) for i in (0, 1))
+    read = _rows([[*source, eos] for source in sources], fill=pad)
+    written = _rows([[bos, *target] for target in targets], fill=pad)
+    said = _rows([[*target, eos] for target in targets], fill=IGNORED)
+    return [Tokens(read, valid=read != pad), Tokens(written, valid=written != pad)], said
 
 
 def _sentences(draw: random.Random, words: Tokenizer | None) -> Iterator[Batch]:
@@ -156,6 +184,16 @@ def _gaps(draw: random.Random, words: Tokenizer | None) -> Iterator[Batch]:
         hidden = (torch.rand(whole.shape) < 0.25) & (whole != pad) & (whole != bos) & (whole != eos)
         read = whole.masked_fill(hidden, mask)
         yield [Tokens(read, valid=whole != pad)], whole.masked_fill(~hidden, IGNORED)
+
+
+def _spelled(draw: random.Random, pieces: Tokenizer | None) -> Iterator[Batch]:
+    """Three words of the list; at each piece, the next."""
+    assert pieces is not None
+    eos, bos, pad = pieces.need("eos"), pieces.need("bos"), pieces.need("pad")
+    while True:
+        texts = pieces.encode_batch([" ".join(draw.choices(LIST.split(), k=3)) for _ in range(16)])
+        read = _rows([[bos, *text] for text in texts], fill=pad)
+        yield [Tokens(read, valid=read != pad)], _rows([[*text, eos] for text in texts], fill=IGNORED)
 
 
 def _pictures(draw: random.Random, _: Tokenizer | None) -> Iterator[Batch]:
@@ -221,6 +259,15 @@ def _seer() -> Lesson:
     return Lesson(config, None, _pictures, lr=0.02, steps=200)
 
 
+def _speller() -> Lesson:
+    pieces = Tokenizer.train([LIST] * 4, BPE(vocab_size=28)).templated("{begin} $A", "{begin} $A $B:1")
+    learned = stack(pieces.vocab_size, positions=c.Learned(max_length=64), n_layers=1, d_model=16, d_ff=32)
+    return Lesson(c.ModelConfig(decoder=learned, init=c.Init(std=0.1)), pieces, _spelled, lr=0.02, steps=100)
+
+
 LESSONS: dict[str, Callable[[], Lesson]] = {
     "translator": _translator, "writer": _writer, "filler": _filler, "seer": _seer,
+    "speller": _speller,
 }  # fmt: skip
+TUNED = "tuned"
+"""The translator that has learned on from eight sentences about people."""

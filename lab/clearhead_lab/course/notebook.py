@@ -69,7 +69,7 @@ def _source(part: Part, name: str) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    plain = glossary.LINK.sub(lambda found: found["shown"] or found["term"], numbers.INLINE.sub(r"\g<shown>", text))
+    plain = glossary.shown(numbers.INLINE.sub(r"\g<shown>", text))
     return PAGE.sub(r"\1.html", plain)
 
 

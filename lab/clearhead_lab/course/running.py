@@ -211,7 +211,7 @@ class Runner:
         said = [" ".join(text.split()) for _, text in claims.sentences(self.parts) if one.is_said(text)]
         self.computed(part, values.variables({"sentences": said, "check": one.check}))
         self.measured += 1
-        return claims.html(self.measured - 1, one, true, false)
+        return claims.html(self.measured - 1, one, said, true, false)
 
     def excused(self, _: Part) -> str:
         return ""

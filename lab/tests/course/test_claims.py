@@ -41,6 +41,9 @@ def test_a_measured_sentence_opens_what_it_was_measured_by(tmp_path):
     assert ran.problems == []
     assert 'door\nonly. <button class="measured" popovertarget="measured-0">measured</button> We close' in ran.markdown
     assert "<td><code>1 - doors[closed]</code></td><td>0.1</td><td>0.9</td>" in ran.markdown
+    assert "<strong>The light comes through the right door only.</strong>" in ran.markdown
+    assert "measured it: <em>left</em> is 0.1. The sentence holds." in ran.markdown
+    assert "measured again: <em>left</em> is 0.9. There the sentence does not hold" in ran.markdown
     assert "`heads`: it **does not hold**. One head" in ran.markdown
 
 
@@ -58,6 +61,7 @@ def test_a_measured_sentence_opens_what_it_was_measured_by(tmp_path):
         ("the right door\nonly", "the right door", "0 sentences say"),
         ('says = "the right door only"', 'says = "We close"', "'only' claims a cause"),
         ("what is left?", "nothing is left without it.", "'without' claims a cause"),
+        ('closed = "', 'plain = "We close 2 doors."\nclosed = "', "plain: '2' is a number that no expression computes"),
         ('"purpose"', '"taste"', "excused: expected one of what is done, task"),
         ("heads = ", "induction = ", "the sentence names heads; a block lab says what it found"),
         ('"does not hold: ', '"holds: ', "heads does not hold: One head learns it too"),

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 
-from clearhead_lab.course.drawings import WIDTH, arrows
+from clearhead_lab.course.drawings import WIDTH, arrows, cells, patches, vectors
 from clearhead_lab.course.running import Ran, run
 
 PAGE = """
@@ -112,3 +112,28 @@ def test_the_sum_of_arrows_ends_at_the_corner_of_their_parallelogram(parts: list
     assert first[2:] == second[2:] == both[2:]
     assert one[:2] == other[:2] == both[:2]
     assert all(0 <= x <= WIDTH and 0 <= y <= height for x, y in (one[2:], other[2:], both[2:]))
+
+
+def test_vectors_begin_in_one_place_and_are_as_long_as_their_numbers():
+    drawn, height = vectors(torch.tensor([[3.0, 4.0], [0.0, -2.5]]), ["one", "two"], 5)
+    lines = [[*map(float, xs)] for xs in re.findall(r'd="M(\S+) (\S+)L(\S+) (\S+)"', drawn)]
+    assert {(x, y) for x, y, *_ in lines} == {(WIDTH / 2, height / 2)}
+    assert [((a - x) ** 2 + (b - y) ** 2) ** 0.5 for x, y, a, b in lines] == pytest.approx([100, 50])
+    assert lines[0][3] < height / 2 < lines[1][3]  # What is above zero points up.
+
+
+def test_names_of_vectors_that_lie_on_each_other_do_not_touch():
+    row, height = vectors(torch.tensor([[1.0, 0.0], [1.0, 0.01], [0.99, 0.0]]), ["money", "fish", "coin"])
+    page = f'<figure class="drawing"><svg viewBox="0 0 360 {height}"><g data-from="0">{row}</g></svg>'
+    assert clashes(page) == []
+
+
+def test_a_picture_lies_in_patches_beside_itself():
+    row, _ = patches(torch.zeros(16, 16, 3, dtype=torch.uint8), 4)
+    assert (row.count("<image"), row.count("<path")) == (17, 5)
+
+
+def test_columns_of_cells_have_names():
+    row, height = cells(torch.eye(2), ["a", "b"], 1, ["c", "d"])
+    assert re.findall(r">(\w)<", row) == ["c", "d", "a", "b"]
+    assert height == cells(torch.eye(2), ["a", "b"], 1)[1] + 18

@@ -132,7 +132,7 @@ def test_a_button_copies_the_code_of_a_block(built: Path, opened: ChromiumPage):
 
 
 @pytest.mark.parametrize("name", names())
-def test_slides_turn_by_arrow_keys_and_none_runs_over(built: Path, opened: ChromiumPage, name: str):
+def test_slides_turn_by_page_keys_and_none_runs_over(built: Path, opened: ChromiumPage, name: str):
     page = opened.open(at(built, name))
     if not page.locator(".explorer, .slides-please").count():
         return
@@ -140,18 +140,33 @@ def test_slides_turn_by_arrow_keys_and_none_runs_over(built: Path, opened: Chrom
     assert page.locator("article h1").is_visible()
     for width, height in ((1280, 720), (1024, 768)):
         page.set_viewport_size({"width": width, "height": height})
-        page.keyboard.press("ArrowRight")
+        page.keyboard.press("PageDown")
         n = int(page.locator(".slides-bar span").inner_text().partition(" of ")[2])
         assert n > 2
         for _ in range(n):
             over = page.evaluate("document.documentElement.scrollHeight - innerHeight")
             assert over <= 0, page.locator(".slides-bar span").inner_text()
-            page.keyboard.press("ArrowRight")
+            page.keyboard.press("PageDown")
         assert not page.locator("article h1").is_visible()
         for _ in range(n):
-            page.keyboard.press("ArrowLeft")
+            page.keyboard.press("PageUp")
     page.keyboard.press("Escape")
     assert page.locator("article h1").is_visible()
+
+
+def test_an_arrow_steps_the_drawing_of_a_slide_before_it_turns(built: Path, opened: ChromiumPage):
+    page = opened.open(at(built, "attention"))
+    page.get_by_role("button", name="Show as slides").click()
+    drawing = page.locator(".drawing").first
+    while not drawing.is_visible():
+        page.keyboard.press("ArrowRight")
+    count, n = page.locator(".slides-bar span").inner_text(), drawing.locator("button").count()
+    for step in range(1, n):
+        page.keyboard.press("ArrowRight")
+        assert drawing.locator("button").nth(step).get_attribute("aria-current") == "step"
+        assert page.locator(".slides-bar span").inner_text() == count
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".slides-bar span").inner_text() != count
 
 
 def test_ctrl_k_opens_the_search_the_first_time_and_keeps_what_is_typed(built: Path, opened: ChromiumPage):

@@ -52,7 +52,7 @@ const ROWS = [
     values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/, steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
   },
   { name: "output", list: "steps", of: "part", reads: "query", acts: ["head", "number"], chapter: "heads", values: /\.(attn|cross)\.(heads|out)$/ },
-  { name: "norm", list: "steps", of: "part", reads: "query", acts: ["number"], chapter: "residuals", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
+  { name: "norm", list: "steps", of: "part", reads: "query", acts: ["number"], chapter: "norms", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
   { name: "ffn", list: "steps", of: "block", reads: "query", acts: ["block", "number"], chapter: "feed-forward", moments: true, values: /\.ffn\./ },
   { name: "vector", list: "steps", of: "output", acts: ["number"], chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
   { name: "logits", list: "steps", of: "output", reads: "position", answers: "one", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },

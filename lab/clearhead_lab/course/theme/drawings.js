@@ -36,8 +36,9 @@
   addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key], inside = event.target.closest?.(".drawing");
     const seen = ({ top, bottom }) => top >= 0 && bottom <= innerHeight;
-    const free = event.target === document.body && !document.querySelector("html.slides");
-    const figure = inside ?? (free && figures.find((one) => seen(one.querySelector("svg").getBoundingClientRect())));
+    const slide = document.querySelector("html.slides") && !event.target.matches?.("input, textarea, select");
+    const free = slide || event.target === document.body;
+    const figure = inside ?? (free && figures.find((one) => (slide ? one.matches(".now") : seen(one.querySelector("svg").getBoundingClientRect()))));
     if (!by || !figure || event.altKey || event.ctrlKey || event.metaKey || !figure.turn(by)) return;
     if (inside) figure.querySelector("[aria-current]").focus();
     event.preventDefault();
