@@ -34,8 +34,8 @@ def box(x: float, y: float, width: float, height: float, kind: str, strength: fl
 
 
 def number(value: float) -> str:
-    """A value in two decimals."""
-    return f"{value:.2f}".replace("-", "−")
+    """A value in two decimals. A nought has no sign."""
+    return f"{round(value, 2) + 0:.2f}".replace("-", "−")
 
 
 def sign(value: float) -> str:
