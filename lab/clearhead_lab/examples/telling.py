@@ -89,10 +89,13 @@ HEADER = """# Errata of the source documents
 
 {tally}.
 
-`clearhead lab examples --errata > docs/errata.md` writes this page. The engine's own parts compute each right value,
-and `test_record[ID]` in `lab/tests/examples/test_worked_examples.py` asserts it. Of the {wrong} entries, {roots} have a
-cause of their own. The others repeat the error of an earlier one. A matrix shows its first wrong numbers. The five
-documents have the numbers 000 to 004."""
+This page lists the errors that the lab found in five documents about the Transformer, numbered 000 to 004. The column
+*printed* has the number or statement of the document. The column *right* has the value that clearhead computes. Of the
+{wrong} errors, {roots} are independent. The others follow from an earlier error. For a matrix, the page shows the first
+wrong numbers.
+
+`clearhead lab examples --errata > docs/errata.md` writes this page. The test `test_record[ID]` in
+`lab/tests/examples/test_worked_examples.py` checks each right value."""
 TABLE = """
 ## Document {document}
 
