@@ -60,6 +60,8 @@ def complete_recipe(recipe: Recipe, config: ModelConfig, base: Model | None) -> 
     """
     fields = dict(recipe)
     found: dict[str, object] = {"rereads": len(config.stacks) == 2} if "rereads" in fields else {}
+    if "pictures" in fields:
+        found["pictures"] = fields["pictures"] or (config.pictures and config.pictures.model_dump(mode="json"))
     if base is None:
         return recipe.model_copy(update=found)
     images, found = base.reader.images, found | {"generation": base.generation}

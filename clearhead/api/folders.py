@@ -150,6 +150,9 @@ def architecture(choice: ModelChoice, vocab_size: int) -> ModelConfig:
         reads = tables[stack]["input"]
         if isinstance(reads, dict) and reads.get("kind") == TokenInput(vocab_size=1).kind:
             reads["vocab_size"] = vocab_size
+    if tables["pictures"] is None and choice.pictures:
+        raise UserError(f"model.pictures: preset {choice.preset!r} reads text alone; try preset captioner")
+    tables["pictures"] = merge(tables["pictures"], choice.pictures) if choice.pictures else tables["pictures"]
     tables["head"] = merge(tables["head"], choice.head)
     tables["init"] = merge(tables["init"], choice.init)
     try:

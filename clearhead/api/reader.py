@@ -14,6 +14,7 @@ from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 from clearhead.tasks.classification.data import NO_LIMIT, Inputs, until_padding
 from clearhead.text.languages import prefix_of
+from clearhead.text.pictures import Marks
 from clearhead.text.special_tokens import (
     SpecialTokens,
     source_tokens,
@@ -149,26 +150,17 @@ class Reader:
             return _row(ids or [self.words.need("bos")])
 
         images = list(image) if isinstance(image, (list, tuple)) else [] if image is None else [image]
-        if (seen := self.config.pictures) is None:
+        if self.config.pictures is None:
             if images:
                 raise UserError("image: expected none, as this model reads text alone, got one; leave it out")
             return row(text)
-        ids, begins = (seen.first_id, seen.mark_id, seen.last_id), seen.sees == "prompt"
-        first, mark, last = (self.words.library.id_to_token(one) or "" if one is not None else "" for one in ids)
-        name = first or mark
-        text = text if not images or name in text else ("" if begins else "\n").join([name] * len(images) + [text])
-        if (n := text.count(name)) != len(images):
-            remedy = f"put one {name} where each picture belongs, or none for pictures before the text"
-            raise UserError(f"image: expected {n} pictures, one for each {name}, got {len(images)}; {remedy}")
+        marks = Marks(self.config.pictures, self.words)
+        text = marks.placed(text, len(images))
         if not images:
             return row(text)
         pixels, grids = self.pictures.framed(images)
-        before, *parts = text.split(name)
-        if begins:
-            begin = self.words.library.id_to_token(self.words.need("bos"))
-            encode, parts[-1] = self.words.encode, f"{begin}{parts[-1]}\n"
-        read = (seen.spelled(first, mark, last, grid) + part for grid, part in zip(grids, parts, strict=True))
-        return replace(row("".join([before, *read])), pictures=torch.from_numpy(pixels))
+        encode = self.words.encode if marks.begins else encode
+        return replace(row(marks.spelled(text, grids)), pictures=torch.from_numpy(pixels))
 
     def inputs(
         self, text: Input, other: str | None, generation: GenerationConfig, image: Images = None

@@ -361,18 +361,18 @@ class ImageProcessor:
         return self.values(self.sized(images))
 
     def framed(self, images: Sequence["Picture"]) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
-        """n c y x: the tiles of each picture row by row, and the whole; and the rows and columns of its tiles.
+        """n c y x: the frames of all pictures, and the rows and columns of the tiles of each, as in `frames`."""
+        each = [self.frames(image, where=f"images[{i}]") for i, image in enumerate(images)]
+        return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
+
+    def frames(self, picture: "Picture", *, where: str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+        """n c y x: the tiles of a picture row by row, and the whole; and the rows and columns of its tiles.
 
         A picture that is not cut has 0 of them.
         """
-        if self.config.max_image_size is None:
-            return self(images), [(0, 0)] * len(images)
-        each = [self._tiles(image, where=f"images[{i}]") for i, image in enumerate(images)]
-        return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
-
-    def _tiles(self, picture: "Picture", *, where: str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
         config = self.config
-        assert config.max_image_size is not None
+        if config.max_image_size is None:
+            return self.resized(picture, where=where)[None], (0, 0)
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
             size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)

@@ -51,13 +51,15 @@ class ModelChoice(Config):
     decoder: Overrides = Field(default_factory=dict)
     head: Overrides = Field(default_factory=dict)
     init: Overrides = Field(default_factory=dict)
+    pictures: Overrides = Field(default_factory=dict)
+    """Fields of what reads pictures within a text, such as `tower.n_layers = 4`."""
 
     @model_validator(mode="after")
     def _architecture_of_start(self) -> Self:
         if self.start is None:
             return self
         others = {"preset": self.preset} if self.preset != ModelChoice.model_fields["preset"].default else {}
-        for table in ("stacks", "encoder", "decoder", "head", "init"):
+        for table in ("stacks", "encoder", "decoder", "head", "init", "pictures"):
             may = DROPOUTS if table in ("stacks", "encoder", "decoder") else ()
             others |= {f"{table}.{name}": value for name, value in dict(self)[table].items() if name not in may}
         for name, value in others.items():

@@ -28,6 +28,7 @@ TASKS = {
     "tagging": "clearhead.tasks.tagging.task:Tagging",
     "question_answering": "clearhead.tasks.question_answering.task:QuestionAnswering",
     "chat": "clearhead.tasks.chat:Chat",
+    "captions": "clearhead.tasks.images.captions:Captioning",
 }
 """The place of each task's class, by the name in a recipe's field `task`; extensions add theirs.
 

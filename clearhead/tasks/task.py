@@ -234,6 +234,7 @@ class Trained(Protocol):
     network: Transformer
     generation: GenerationConfig
     contract: Contract
+    recipe: Mapping[str, JsonValue] | None
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -253,8 +254,8 @@ class Trained(Protocol):
         """The best translation of each text."""
         ...
 
-    def generate(self, prompt: str = "", config: GenerationConfig | None = None) -> str:
-        """The continuation of a text."""
+    def generate(self, prompt: str = "", config: GenerationConfig | None = None, *, image: Any = None) -> str:
+        """The continuation of a text, in which a picture may stand."""
         ...
 
     def chat(

@@ -20,6 +20,7 @@ def explore(
     /,
     *,
     target: Text | None = None,
+    image: Path | None = None,
     data: Files = (),
     column: str | None = None,
     features: Repeated = (),
@@ -45,6 +46,7 @@ def explore(
     Args:
         text: The first input; an image file if the model reads images (default: an example).
         target: Input of the decoder of an encoder-decoder (default: its own output).
+        image: Picture within the text, at its mark or before it.
         data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
         column: Column of the texts in them.
         features: Folders of `clearhead features train`, or of SAELens, to see and edit.
@@ -73,7 +75,7 @@ def explore(
     given = texts_in(*data, text=column) if data else None
 
     def make() -> "Session":
-        session = opened(model, revision, device, live, compare, text=text, target=target, data=given)
+        session = opened(model, revision, device, live, compare, text=text, target=target, data=given, image=image)
         attach(session.model.network, *(load_features(folder, session.model.network) for folder in features))
         return session
 
@@ -128,7 +130,10 @@ def opened(
 
     model, text = load(name, revision=revision, device=device), begins["text"]
     folder = Path(name) if Path(name).is_dir() else None
-    begins["image"] = picture(text) if text is not None and model.reader.reads_images else None
+    if text is not None and model.reader.reads_images:
+        begins["image"] = picture(text)
+    elif begins["image"] is not None and model.config.pictures is None:
+        raise UserError(f"--image {begins['image']}: expected none, as this model reads text alone; leave it out")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..", UNNAMED) else name
     if compare is not None:

@@ -48,6 +48,10 @@ def starts(
     model: Model, folder: Path | None, text: str | None, target: str | None, image: "Picture | None"
 ) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
     """The first request, examples to choose from, and the images or sounds that they name."""
+    if model.config.pictures is not None and model.reader.images is not None:
+        picture = _stripes() if image is None else image
+        start = RunRequest(text=_captioned(model, picture) if text is None else text, image="example:0")
+        return start, [start], [picture]
     if model.reader.processor:
         start = RunRequest(text="", target=target, image="example:0")
         given = _stripes() if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
@@ -59,6 +63,14 @@ def starts(
         default = (examples or [RunRequest(text=_known(model))])[0]
         start = min(_of_run(model, folder), key=lambda run: abs(len(run.text.split()) - USUAL_WORDS), default=default)
     return start, examples or [start], []
+
+
+def _captioned(model: Model, picture: "Picture") -> str:
+    """The prompt of a model that was trained on captions, and the caption that it writes; empty for any other model."""
+    data: Any = (model.recipe or {}).get("data")
+    if not isinstance(data, dict) or "prompt" not in data:
+        return ""
+    return f"{data['prompt']} {model.generate(data['prompt'], image=picture).strip()}".strip()
 
 
 def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:

@@ -252,12 +252,23 @@ class Passes:
         return Arithmetic("fp32", accurate(shapes(network), network.last_stack.device, [])[-1])
 
     def _read(
-        self, model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None
+        self,
+        model: Model,
+        text: Input,
+        other: str | None = None,
+        written: Sequence[int] | None = None,
+        image: "Picture | None" = None,
     ) -> ReadInput:
         """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
-        reading = read(model, text, other, written=written, check=check_size)
+        reading = read(model, text, other, written=written, check=check_size, image=image)
         check_size({name: len(tokens) for name, tokens in reading.tokens.items()})
         return reading
+
+    def _given(self, model: Model, run: RunRequest) -> "tuple[Input, Picture | None]":
+        """The input of the first stack, and the picture within it."""
+        if model.config.pictures is not None:
+            return run.text, None if run.image is None else picture_of(run.image, self.examples)
+        return (picture_of(run.image, self.examples) if model.reader.processor else run.text), None
 
     def direction(self, model: Model, of: TextSets, at: str) -> Tensor:
         """The difference of the means of two sets of texts at an address of a model."""
@@ -274,9 +285,9 @@ class Passes:
         model = self.model_of(run)
         edits = resolve(run.edits, self.addresses(run).axes) if run.edits else []
         written, notes = self._written(model, run, edits)
-        given = picture_of(run.image, self.examples) if model.reader.processor else run.text
+        given, image = self._given(model, run)
         target = run.target if written is None or run.target is not None else text_of(model, written)
-        reading = self._read(model, given, target, written)
+        reading = self._read(model, given, target, written, image)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
         recording = observe(
             model,
@@ -303,7 +314,7 @@ class Passes:
         for other in self._passes.newest_first():
             inputs = zip(other.reading.inputs, reading.inputs, strict=True)
             is_same = other.model is model and other.reading.tokens == reading.tokens
-            if is_same and all(a.ids.equal(b.ids) for a, b in inputs):
+            if is_same and all(a.ids.equal(b.ids) and _same_pictures(a, b) for a, b in inputs):
                 paths = {path for path in {*edits, *other.edits} if edits.get(path) != other.edits.get(path)}
                 found.append((other.recording, paths))
         return max(found, key=lambda one: one[0].tensors.first_of(one[1]), default=None)
@@ -330,8 +341,8 @@ class Passes:
         window = Window()
         possible = [edit for edit in edits if edit.waits]
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
-        text = picture_of(run.image, self.examples) if model.reader.processor else run.text
-        first = self._read(model, text, "", []) if model.is_encoder_decoder else self._read(model, text)
+        text, image = self._given(model, run)
+        first = self._read(model, text, "", []) if model.is_encoder_decoder else self._read(model, text, image=image)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window, direct=partial(self.direction, model)))
         return EditedGeneration(model, first.inputs, edit, window, left_out)
 
@@ -341,6 +352,12 @@ def _by_path(edits: Sequence[EditRequest]) -> dict[str, list[EditRequest]]:
     for edit in edits:
         found.setdefault(Address.parse(edit.at).path, []).append(edit)
     return found
+
+
+def _same_pictures(a: Tokens, b: Tokens) -> bool:
+    if a.pictures is None or b.pictures is None:
+        return a.pictures is b.pictures
+    return a.pictures.equal(b.pictures)
 
 
 def check_size(lengths: Mapping[StackName, int]) -> None:
@@ -359,7 +376,7 @@ def text_of(model: Model, ids: Sequence[int]) -> str:
 
 
 def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
-    if model.reader.processor:
+    if model.reader.processor and model.config.pictures is None:
         return ()
     if not model.has_tokenizer:
         return ("This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3.",)

@@ -56,7 +56,8 @@ def _check(model: Model, text: object, target: object, image: object) -> None:
             raise UserError(f"explore: expected one text, got {type(given).__name__}; an image is given as image=…")
     if model.reader.reads_images and (text is not None or target is not None):
         raise UserError("explore: expected an image, as this model reads images, got a text; try explore(image=…)")
-    if not model.reader.reads_images and image is not None:
+    reads_pictures = model.reader.reads_images or model.config.pictures is not None
+    if not reads_pictures and image is not None:
         raise UserError("explore: expected a text, as this model reads texts, got an image; try explore(text)")
 
 

@@ -64,7 +64,8 @@ class Blockwise(Mapping[str, Tensor]):
         Raises UserError for a number that is not finite, except for -inf.
         """
         self._network, self._edit, self._without, self._arithmetic = network, dict(edit), without, arithmetic
-        self._tokens = by_stack(network, inputs)
+        with self._computing():
+            self._tokens = {name: network.see(tokens) for name, tokens in by_stack(network, inputs).items()}
         self._layouts = layouts(network, self._tokens)
         self._inputs: dict[Part, Tensor] = {}
         self._biases: dict[tuple[str, LayerKind], AttentionBias] = {}
@@ -74,9 +75,7 @@ class Blockwise(Mapping[str, Tensor]):
         self._picture: dict[str, Tensor] = {}
         self.facts = {path: self._fact(path, every) for path in every if self._has(path)}
         """The fact of each address, in the order in which the values are computed."""
-        if isinstance(reads := network.config.first.input, Continuous):
-            path, value = f"encoder.embed.{reads.values}", self._tokens["encoder"].ids[0]
-            self._picture[path], self.facts[path] = value, TensorFact(shape=tuple(value.shape), axes=reads.axes)
+        self._add_pixels(inputs)
         stacks = network.stacks().items()
         parts = [*((name, i) for name, stack in stacks for i in range(-1, len(stack.blocks) + 1)), HEAD]
         self._order = {part: i for i, part in enumerate(parts)}
@@ -95,6 +94,18 @@ class Blockwise(Mapping[str, Tensor]):
                 self._memory = self._layouts[name].blank(x), self._layouts[name]
             elif name != "head":
                 self._inputs[HEAD] = x
+
+    def _add_pixels(self, inputs: Sequence[Tokens]) -> None:
+        """Adds what is read of a picture or a sound, or the picture within a text, whose vectors no op makes."""
+        reads, pictures = self._network.config.first.input, inputs[-1].pictures
+        if isinstance(reads, Continuous):
+            self._picture[f"encoder.embed.{reads.values}"] = self._tokens["encoder"].ids[0]
+        elif pictures is not None:
+            self._picture["decoder.embed.pixels"], path = pictures[-1], "decoder.embed.tokens"
+            self.facts[path] = self.facts[path].model_copy(update={"by_hand": True})
+        axes = reads.axes if isinstance(reads, Continuous) else "c y x"
+        for path, value in self._picture.items():
+            self.facts[path] = TensorFact(shape=tuple(value.shape), axes=axes)
 
     def first_of(self, paths: Collection[str]) -> int:
         """The number of the first part that has one of the paths, in the order of the pass; the last part's if none."""
@@ -147,7 +158,7 @@ class Blockwise(Mapping[str, Tensor]):
         elif part in self._blocks:
             stack = self._network.stacks()[name]
             # What is read from a table of distances belongs to no block, so their scores are computed at once.
-            alone = layout.valid is None and stack.config.positions.kind != "disentangled"
+            alone = layout.valid is None and layout.groups is None and stack.config.positions.kind != "disentangled"
             alone = alone and not stack.config.has_mixer(part[1])
             width = stack.config.n_heads * max(one.grid[1] for one in self._layouts.values()) if alone else 0
         if edits := self._edits(part):

@@ -8,7 +8,7 @@ from itertools import product
 import torch
 
 from clearhead.api import Model
-from clearhead.api.reader import Input
+from clearhead.api.reader import Images, Input
 from clearhead.config import PatchInput, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.facts import Token
@@ -29,7 +29,7 @@ class ReadInput:
     """On the network's device."""
     tokens: dict[StackName, tuple[Token, ...]]
     grid: CharSpan | None = None
-    """Rows and columns of an image's patches."""
+    """Rows and columns of an image's patches, or of the vectors of a picture within a text."""
 
 
 def read(
@@ -39,18 +39,20 @@ def read(
     *,
     written: Sequence[int] | None = None,
     check: LengthCheck | None = None,
+    image: Images = None,
 ) -> ReadInput:
     """What `model.trace` reads of a text, a text and its target, two texts, an image, or a sound and its text.
 
-    `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
-    tokenizer texts are ids, such as `5 17 3`. Raises UserError if the model cannot read the input.
+    `image` is the picture within the text. `written` are ids that the decoder reads after its start token, in place of
+    those of `other`. Without a tokenizer texts are ids, such as `5 17 3`. Raises UserError if the model cannot read the
+    input.
     """
     if model.reader.reads_images:
         return _image(model, text)
     is_sound = model.reader.reads_sounds
     if not model.has_tokenizer:
         return _numbers(model, text, other, written)
-    inputs = model.reader.inputs(text, "" if is_sound and written is not None else other, model.generation)
+    inputs = model.reader.inputs(text, "" if is_sound and written is not None else other, model.generation, image)
     if written is not None:
         start = inputs[-1].ids[0].tolist()[: None if is_sound else 1]
         task = start[1:]  # That of a sound, which may be sent with what was written.
@@ -66,7 +68,9 @@ def read(
         else _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
-    return ReadInput([model.here(given) for given in inputs], tokens)
+    seen = model.config.pictures
+    grid = None if seen is None or inputs[-1].pictures is None else (seen.side, seen.side)
+    return ReadInput([model.here(given) for given in inputs], tokens, grid)
 
 
 def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:

@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tokenizers import AddedToken
 
+from clearhead import config as c
+from clearhead.api import Model
+from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.errors import UserError
 from clearhead.explorer.answering.passes import picture_of
+from clearhead.explorer.session import Session
+from clearhead.model import Transformer
+from clearhead.recipe.tokenizers import Words
+from clearhead.text.special_tokens import with_special
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, inputs
 
@@ -61,3 +70,46 @@ def test_a_model_that_reads_images_reads_no_file_that_a_text_names():
     for what, more in (("run", {}), ("generate", {"settings": {"max_new_tokens": 1}})):
         with pytest.raises(UserError, match=r"got none|expected a model that writes"):
             ask(session, what, run={"text": "/etc/passwd", "target": None, "edits": []}, **more)
+
+
+def test_a_picture_within_a_text_is_read_and_each_of_its_vectors_can_be_switched_off():
+    """The numbers are those of `model.trace`; a patch that is switched off changes the answer, as there."""
+    torch.manual_seed(0)
+    tower = c.StackConfig(
+        input=c.PatchInput(image_size=8, patch_size=4, class_token=False),
+        d_model=16, n_layers=1, n_heads=2, d_ff=16, positions=c.RotaryGrid(),
+    )  # fmt: skip
+    text = c.StackConfig(
+        input=c.TokenInput(vocab_size=12), d_model=16, n_layers=2, n_heads=2, d_ff=16, positions=c.Rotary()
+    )
+    for sees in ("past", "picture"):
+        config = c.ModelConfig(decoder=text, pictures=c.PictureInput(tower=tower, mark_id=5, sees=sees))
+        words = with_special(Tokenizer.train(["\n a b c"], Words()), [AddedToken("<image>", normalized=False)])
+        mark = words.library.token_to_id("<image>")
+        assert config.pictures is not None
+        config = config.model_copy(update={"pictures": config.pictures.model_copy(update={"mark_id": mark})})
+        size = PixelSize(height=8, width=8)
+        model = Model(Transformer(config).eval(), words, images=ImageProcessor(ImageConfig(size=size)))
+        picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+        session = Session(model, name="seen", text="a b", image=picture)
+        run = start(session)
+        reply, tensors = ask(session, "run", run=run)
+        seen, logits = model.trace("a b", image=picture)
+        n = reply["grid"][0] * reply["grid"][1]
+        ids = [token["id"] for token in reply["tokens"]["decoder"]]
+        first = ids.index(mark)
+        assert ids[first : first + n] == [mark] * n
+        assert reply["grid"] == [2, 2]
+        torch.testing.assert_close(tensors["output.values"], logits.topk(12, -1).values)
+        at = "decoder.blocks.1.attn.weights[h=1]"
+        values = ask(session, "values", run=run, at=[at, "decoder.embed.pixels"])[1]
+        torch.testing.assert_close(values[at], seen["decoder.blocks.1.attn.weights"][0, 1])
+        assert values["decoder.embed.pixels"].shape == (3, 8, 8)
+        where = f"decoder.embed.tokens[t={first + 2}]"
+        off = ask(session, "run", run={**run, "edits": [{"at": where, "do": "zero"}]})[1]["output.values"]
+        expected = model.trace("a b", image=picture, edit={where: 0.0})[1]
+        torch.testing.assert_close(off, expected.topk(12, -1).values)
+        assert not torch.allclose(off, tensors["output.values"])
+        other = ask(session, "run", run={**run, "image": url(255 - picture)})[1]["output.values"]
+        torch.testing.assert_close(other, model.trace("a b", image=255 - picture)[1].topk(12, -1).values)
+        assert ask(session, "run", run={**run, "text": "a b c", "image": None})[0].get("grid") is None

@@ -43,7 +43,7 @@ const chooses = ({ plan }: About): boolean => /^(language|classification|tagging
 
 const ROWS = [
   { name: "overview", list: "whole", asks: "overview" },
-  { name: "image", list: "steps", of: "head", acts: ["number"], chapter: "images", when: ({ kind }) => kind === "image" },
+  { name: "image", list: "steps", of: "head", acts: ["number"], chapter: "images", when: ({ kind, plan }) => kind === "image" || !!plan.config.pictures },
   { name: "tokens", list: "steps", of: "input", answers: true, chapter: "tokens", when: ({ kind }) => kind !== "image" },
   { name: "embedding", list: "steps", of: "input", reads: "query", acts: ["number"], chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
   { name: "position", list: "steps", of: "input", reads: "pair", acts: ["positions", "number"], chapter: "positions", values: /\.embed\.positions$/ },

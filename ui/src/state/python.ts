@@ -41,7 +41,7 @@ export function asPython(about: About, run: Run, { position, temperature, number
   if (isChanged(request)) lines.push(`model = model.changed(${change(request)})`);
   lines.push(...directed);
   if (edits.length) lines.push("edit = {", ...edits, "}");
-  if (about.kind === "image") lines.push(`# ${IMAGE}: the image of the page`);
+  if (about.kind === "image" || about.plan.config.pictures) lines.push(`# ${IMAGE}: the image of the page`);
   lines.push(...traced("trace, logits", "model", about, { ...request, target: reply.target }, wroteItself(run), edits.length ? "edit" : "", imports));
   const { kind } = about.plan.config.head, width = reply.facts["head.logits"]?.shape.at(-1) ?? 0;
   if (/^(language|classification|tagging)$/.test(kind)) {
@@ -81,7 +81,7 @@ function before(i: string, from: RunRequest, about: About, request: RunRequest, 
 function traced(made: string, model: string, about: About, request: RunRequest, written: number[] | null, edit: string, imports: Set<string>): string[] {
   const { target } = request, edits = edit ? `, edit=${edit}` : "";
   if (written === null && (about.has_tokenizer || about.kind === "image")) {
-    return [`${made} = ${model}.trace(${input(about, request)}${target === null ? "" : `, ${text(target)}`}${edits})`];
+    return [`${made} = ${model}.trace(${input(about, request)}${target === null ? "" : `, ${text(target)}`}${about.plan.config.pictures ? `, image=${text(IMAGE)}` : ""}${edits})`];
   }
   for (const line of ["import torch", READ]) imports.add(line);
   const [seen, logits] = made.split(", ");

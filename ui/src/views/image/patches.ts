@@ -28,13 +28,6 @@ export function pictureOf({ shape, data }: Tensor): Picture {
   return { width, height, rgba };
 }
 
-/** Weights of one query over all keys, apart: the tokens before the patches, and the patches. */
-export function split(weights: ArrayLike<number>, patches: number): { before: number[]; patches: Float32Array } {
-  const all = Array.from(weights),
-    first = Math.max(0, all.length - patches);
-  return { before: all.slice(0, first), patches: Float32Array.from(all.slice(first)) };
-}
-
 /** h s (one query's rows of every head) to their mean, s. */
 export function meanOfHeads({ shape, data }: Tensor): Float32Array {
   const [heads = 1, keys = 0] = shape;
