@@ -122,7 +122,7 @@ def _written(network: Transformer, seen: Trace, name: str) -> Shares:
         if scale is not None:
             own = _mapped(own, lambda part, weight=scale.weight: part * weight)
         own = _normed(seen, f"{branch.path}_out_norm", out_norm, own)
-        if (factor := branch.block.residual.config.branch_scale) is not None:
+        if (factor := branch.block.config.scale_of(branch.path.rpartition(".")[2])) is not None:
             own = _mapped(own, lambda part, factor=factor: part * factor)
         parts = _normed(seen, f"{branch.path}_norm", after, itertools.chain(parts, own))
     return _normed(seen, f"{name}.final_norm", stack.final_norm, parts)

@@ -91,9 +91,10 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
         is_tower = isinstance(network.config.head, VectorHead)
         reads = stack.config.input
         if stack.final_norm is not None and not isinstance(reads, PatchInput | WaveInput) and not is_tower:
-            # Mamba-2 gives no state before the first block, but the last one both with the norm and without.
+            # Networks of states alone give no state before the first block, but the last one with the norm and without.
             normed = [f"{name}.final_norm.out"]
-            addresses = addresses[1:] + normed if theirs.config.model_type == "mamba2" else addresses[:-1] + normed
+            is_last = theirs.config.model_type in ("mamba", "mamba2", "falcon_mamba")
+            addresses = addresses[1:] + normed if is_last else addresses[:-1] + normed
         # A last state that the library has projected for its head is another value.
         there = zip(addresses, values, strict=True)
         found |= {address: value for address, value in there if value.shape[-1] == stack.config.d_model}

@@ -16,7 +16,7 @@ from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.pictures import *
 from clearhead.config.positions import *
 from clearhead.config.scaling import *
-from clearhead.config.stack import Latent, StackConfig
+from clearhead.config.stack import Latent, Multipliers, StackConfig
 
 __all__ = [
     "Clamp",
@@ -26,6 +26,7 @@ __all__ = [
     "Latent",
     "Mechanism",
     "ModelConfig",
+    "Multipliers",
     "NormConfig",
     "Probability",
     "Share",

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, mod
 from clearhead.config.base import Width
 from clearhead.config.mechanism import Kinds, Mechanism
 
-__all__ = ["GatedDelta", "MixerConfig", "ShortConvolution", "StateSpace"]
+__all__ = ["GatedDelta", "MixerConfig", "SelectiveScan", "ShortConvolution", "StateSpace"]
 
 Window = Annotated[int, Field(ge=2, le=64)]
 
@@ -18,6 +18,8 @@ class MixerConfig(Mechanism):
     layers: tuple[NonNegativeInt, ...] | None = None
     """Numbers of the layers that have it, from 0, in ascending order; None for all, () for none. The others have
     attention."""
+    beside: bool = False
+    """Those layers have attention too. It reads the same normalised state, and both results are added."""
 
 
 class ShortConvolution(MixerConfig):
@@ -45,6 +47,10 @@ class StateSpace(MixerConfig):
     width: Window = 4
     """Positions that the convolutions before the state read. The cache holds one less."""
     conv_bias: bool = True
+    norm: Literal["gated", "before_gate"] | None = "gated"
+    """What the norm before the last map reads: y * silu(gate), or y, which is then multiplied by silu(gate)."""
+    factors: tuple[float, float, float, float, float] | None = None
+    """Constant factors on the gate, x, b, c and the step, as their maps make them (Yang et al. 2022); None for 1."""
     least_step: NonNegativeFloat = 0.0
     """Limits of the step, which scales what a position writes and how much the state decays."""
     most_step: PositiveFloat | None = None
@@ -56,6 +62,25 @@ class StateSpace(MixerConfig):
         if self.most_step is not None and self.least_step > self.most_step:
             raise ValueError(f"least_step={self.least_step} must be at most most_step={self.most_step}")
         return self
+
+
+class SelectiveScan(MixerConfig):
+    """Each channel keeps numbers that decay at rates of their own (Gu and Dao 2023, Mamba)."""
+
+    builds = "clearhead.model.mixers.selective_scan:ChannelStates"
+    kind: Literal["selective_scan"] = "selective_scan"
+    d_inner: Width
+    """Channels."""
+    d_state: Width = 16
+    """Numbers of the state for each channel."""
+    rank: Width
+    """Width of the vector from which the steps of all channels are computed."""
+    width: Window = 4
+    """Positions that the convolution before the state reads. The cache holds one less."""
+    conv_bias: bool = True
+    norms: Literal["weight", "none"] | None = None
+    """RMSNorms of the step's vector, of b and of c, with weights or without; None for no norms."""
+    norms_eps: PositiveFloat = 1e-6
 
 
 class GatedDelta(MixerConfig):
@@ -86,5 +111,5 @@ class GatedDelta(MixerConfig):
         return self
 
 
-Own = Annotated[ShortConvolution | StateSpace | GatedDelta, Field(discriminator="kind")]
-Mixer = Annotated[ShortConvolution | StateSpace | GatedDelta | MixerConfig, Kinds(Own, MixerConfig)]
+Own = Annotated[ShortConvolution | StateSpace | SelectiveScan | GatedDelta, Field(discriminator="kind")]
+Mixer = Annotated[ShortConvolution | StateSpace | SelectiveScan | GatedDelta | MixerConfig, Kinds(Own, MixerConfig)]

@@ -41,6 +41,21 @@ class Latent(Config):
     """Epsilon of the norms of the short vectors."""
 
 
+class Multipliers(Config):
+    """Constant factors on what maps make, which keep the best learning rate at every width (Yang et al. 2022)."""
+
+    keys: PositiveFloat = 1.0
+    """Factor on the keys of attention, and so on its scores."""
+    attn: PositiveFloat = 1.0
+    """Factor on the result of attention, before it joins the residual stream."""
+    mix: PositiveFloat = 1.0
+    """Factor on the result of `mixer`."""
+    ffn: PositiveFloat = 1.0
+    """Factor on the result of the feed-forward part."""
+    gate: PositiveFloat = 1.0
+    """Factor on what the activation of a plain feed-forward part reads."""
+
+
 class StackConfig(Config):
     """A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm."""
 
@@ -106,6 +121,8 @@ class StackConfig(Config):
 
     branch_scale: PositiveFloat | None = None
     """Factor on each branch before it joins the residual stream; None for 1."""
+    multipliers: Multipliers = Multipliers()
+    """Further constant factors, one for each kind of part."""
     layer_scale: PositiveFloat | None = None
     """First value of a learned factor for each component of each branch, before it joins the residual stream (Touvron
     et al. 2021, CaiT, 2); None for no such factors."""
@@ -193,7 +210,8 @@ class StackConfig(Config):
 
     @property
     def score_scale(self) -> float:
-        return self.attn_scale if self.attn_scale is not None else self.head_width**-0.5
+        scale = self.attn_scale if self.attn_scale is not None else self.head_width**-0.5
+        return scale * self.multipliers.keys
 
     @property
     def embedding_dropout(self) -> float:
@@ -232,7 +250,12 @@ class StackConfig(Config):
 
     def has_attention(self, layer: int) -> bool:
         """Returns True if this layer mixes positions by attention."""
-        return self.mixes(layer) and not self.has_mixer(layer)
+        return self.mixes(layer) and (not self.has_mixer(layer) or self.mixer is None or self.mixer.beside)
+
+    def scale_of(self, part: str) -> float | None:
+        """The factor on the result of attn, mix, cross or ffn, before it joins the residual stream; None for 1."""
+        own = 1.0 if part == "cross" else getattr(self.multipliers, part)
+        return self.branch_scale if own == 1.0 else own * (self.branch_scale or 1.0)
 
     def mixes(self, layer: int) -> bool:
         """Returns True if this layer mixes positions."""
@@ -344,6 +367,8 @@ class StackConfig(Config):
 
     @model_validator(mode="after")
     def _feed_forward(self) -> Self:
+        if self.multipliers.gate != 1.0 and self.experts is not None:
+            raise ValueError(f"multipliers.gate={self.multipliers.gate} has no meaning for experts; leave it out")
         if self.clamp is not None and not self.gated:
             raise ValueError("clamp needs gated=True, the gate that it limits")
         return self
@@ -352,6 +377,8 @@ class StackConfig(Config):
     def _layers_of_parts(self) -> Self:
         if self.experts is not None and self.experts.layers == ():
             raise ValueError("experts.layers=() gives no layer experts; leave experts out")
+        if self.mixer is not None and self.mixer.beside and (self.norm_place != "pre" or self.layer_scale is not None):
+            raise ValueError(f"mixer.beside=True needs norm_place='pre' without layer_scale, got {self.norm_place!r}")
         some = {"mixing_layers": self.mixing_layers, "ffn_layers": self.ffn_layers}
         if self.parallel and any(layers is not None for layers in some.values()):
             raise ValueError(f"parallel={self.parallel!r} needs both parts in each layer; leave out ffn_layers")

@@ -22,18 +22,21 @@ Memory = tuple[Tensor, Layout]
 class Block(Part):
     """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1).
 
-    In layers that the config names, a mixer with a state takes the place of attention, or one of the parts is left out.
+    In layers that the config names, a mixer with a state takes the place of attention, or comes before it and reads the
+    same, or one of the parts is left out.
     """
 
     def __init__(self, config: StackConfig, layer: int, *, cross: bool) -> None:
         super().__init__()
-        self.parallel = config.parallel
+        self.config, self.parallel = config, config.parallel
         self.residual = residual = Residual(config)
         attn_norm, self.attn_out_norm = residual.norms() if config.mixes(layer) else (None, None)
         self.attn_norm = attn_norm if config.first_norm or layer else None
         mixer = config.mixer if config.has_mixer(layer) else None
         self.attn = Attention(config) if config.has_attention(layer) else None
         self.mix: Mixer | None = None if mixer is None else mixer.build(config)
+        self.shares_norm = config.parallel == "one_norm" or (self.attn is not None and self.mix is not None)
+        """More than one part reads what the first norm makes."""
         self.attn_scale = residual.layer_scale() if config.mixes(layer) else None
         self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
         self.cross = Attention(config, cross=True) if cross else None
@@ -60,12 +63,12 @@ class Block(Part):
         whole = layout
 
         def attend(x: Tensor) -> Tensor:
-            if self.mix is not None:
-                mixed = self.mix(x, whole, state=cache and cache.mix, onto=onto)
-            else:
-                assert self.attn is not None
-                mixed = self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=onto)
-            return _scaled(mixed, self.attn_scale)
+            assert self.attn is not None
+            return _scaled(self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=onto), self.attn_scale)
+
+        def mix(x: Tensor) -> Tensor:
+            assert self.mix is not None
+            return _scaled(self.mix(x, whole, state=cache and cache.mix, onto=onto), self.attn_scale)
 
         def attend_memory(x: Tensor) -> Tensor:
             assert self.cross is not None
@@ -78,21 +81,26 @@ class Block(Part):
             return _scaled(self.ffn(x), self.ffn_scale)
 
         x = pre = tap(self, "resid_pre", x, "b t d")
-        attn_norm = self.attn_norm
-        if self.parallel == "one_norm":
-            pre, attn_norm = (pre if attn_norm is None else attn_norm(pre)), None
+        norms, scale = (self.attn_norm, self.attn_out_norm), self.config.scale_of
+        if self.shares_norm:
+            pre, norms = (pre if norms[0] is None else norms[0](pre)), (None, norms[1])
         x = x if onto is None else onto.pick(x, whole)
-        if self.attn is not None or self.mix is not None:
-            x = self.residual(x, attend, (attn_norm, self.attn_out_norm), self.training, reads=pre)
+        if self.mix is not None:
+            x = self.residual(x, mix, norms, self.training, reads=pre, scale=scale("mix"))
+            x = x if self.attn is None else tap(self, "resid_mix", x, "b t d")
+        if self.attn is not None:
+            x = self.residual(x, attend, norms, self.training, reads=pre, scale=scale("attn"))
         if onto is not None:
             layout, pre = onto, onto.pick(pre, whole) if self.parallel else pre
         x = tap(self, "resid_attn", x, "b t d")
         if self.cross is not None:
-            x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)
+            cross = self.cross_norm, self.cross_out_norm
+            x = self.residual(x, attend_memory, cross, self.training, scale=scale("cross"))
             x = tap(self, "resid_cross", x, "b t d")
         reads = pre if self.parallel else x
         if self.ffn is not None:
-            x = self.residual(x, feed_forward, (self.ffn_norm, self.ffn_out_norm), self.training, reads=reads)
+            norms = self.ffn_norm, self.ffn_out_norm
+            x = self.residual(x, feed_forward, norms, self.training, reads=reads, scale=scale("ffn"))
         return tap(self, "resid_post", x, "b t d")
 
     def steps(
@@ -107,12 +115,13 @@ class Block(Part):
         """Lists the ops of `forward`; returns the address of the result."""
 
         def attend(x: str) -> str:
-            if self.mix is not None:
-                mixed = self.mix.steps(to, f"{path}.mix", x)
-            else:
-                assert self.attn is not None
-                mixed = self.attn.steps(to, f"{path}.attn", x, attn_bias)
+            assert self.attn is not None
+            mixed = self.attn.steps(to, f"{path}.attn", x, attn_bias)
             return _scale_steps(to, f"{path}.attn_scale", mixed, self.attn_scale)
+
+        def mix(x: str) -> str:
+            assert self.mix is not None
+            return _scale_steps(to, f"{path}.attn_scale", self.mix.steps(to, f"{path}.mix", x), self.attn_scale)
 
         def attend_memory(x: str) -> str:
             assert self.cross is not None
@@ -124,24 +133,28 @@ class Block(Part):
             assert self.ffn is not None
             return _scale_steps(to, f"{path}.ffn_scale", self.ffn.steps(to, f"{path}.ffn", x), self.ffn_scale)
 
-        residual = self.residual
+        residual, scale = self.residual, self.config.scale_of
         x = pre = to.do(f"{path}.resid_pre", "copy", x)
         norms = self.attn_norm, self.attn_out_norm
-        if self.parallel == "one_norm":
+        if self.shares_norm:
             pre = pre if norms[0] is None else norms[0].steps(to, f"{path}.attn_norm", pre)
             norms = None, norms[1]
+        after, at = f"{path}.resid_attn", f"{path}.attn"
         if self.attn is None and self.mix is None:
-            x = to.do(f"{path}.resid_attn", "copy", x)
-        else:
-            x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, norms, reads=pre)
+            x = to.do(after, "copy", x)
+        if self.mix is not None:
+            out, own = (after, at) if self.attn is None else (f"{path}.resid_mix", f"{path}.mix")
+            x = residual.steps(to, out, own, x, mix, norms, reads=pre, scale=scale("mix"))
+        if self.attn is not None:
+            x = residual.steps(to, after, at, x, attend, norms, reads=pre, scale=scale("attn"))
         if self.cross is not None:
-            x = residual.steps(
-                to, f"{path}.resid_cross", f"{path}.cross", x, attend_memory, (self.cross_norm, self.cross_out_norm)
-            )
+            after, norms = f"{path}.resid_cross", (self.cross_norm, self.cross_out_norm)
+            x = residual.steps(to, after, f"{path}.cross", x, attend_memory, norms, scale=scale("cross"))
         if self.ffn is None:
             return to.do(f"{path}.resid_post", "copy", x)
         norms, reads = (self.ffn_norm, self.ffn_out_norm), pre if self.parallel else x
-        return residual.steps(to, f"{path}.resid_post", f"{path}.ffn", x, feed_forward, norms, reads=reads)
+        after = f"{path}.resid_post"
+        return residual.steps(to, after, f"{path}.ffn", x, feed_forward, norms, reads=reads, scale=scale("ffn"))
 
 
 def _scaled(branch: Tensor, scale: LayerScale | None) -> Tensor:

@@ -120,7 +120,7 @@ class FeedForward(Part):
         self.curve = Xielu(width) if config.activation == "xielu" else None
         self.act, self.activation = self.curve or activation_function(config.activation), config.activation
         self.dropout = config.ffn_dropout
-        self.clamp = config.clamp
+        self.clamp, self.factor = config.clamp, config.multipliers.gate
         self.gate = nn.Linear(config.d_model, width, bias=config.has_ffn_bias) if config.gated else None
         self.up = nn.Linear(config.d_model, width, bias=config.has_ffn_bias)
         self.down = nn.Linear(width, config.d_model, bias=config.has_down_bias)
@@ -138,7 +138,8 @@ class FeedForward(Part):
     def forward(self, x: Tensor) -> Tensor:
         """b t d -> b t d, each position independently."""
         x = x if self.gate is None else narrowed(x, self.gate, self.up)
-        pre = tap(self, "pre", self.first(x), "b t f")
+        pre = self.first(x)
+        pre = tap(self, "pre", pre if self.factor == 1.0 else pre * self.factor, "b t f")
         up = None if self.gate is None else self.up(x)
         post = tap(self, "post", self.activated(pre, up), "b t f")
         return tap(self, "out", self.down(dropout(post, self.dropout, self.training)), "b t d")
@@ -157,6 +158,9 @@ class FeedForward(Part):
         """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             pre = to.linear(f"{path}.pre", x, self.first, f"{path}.{self.first_name}")
+            if self.factor != 1.0:
+                to.named(f"{path}.first")
+                pre = to.do(f"{path}.pre", "scale", f"{path}.first", by={"factor": self.factor})
             self.activated_steps(to, path, pre, lambda: to.linear(f"{path}.up", x, self.up, f"{path}.up"))
             post = to.dropout(to.named(f"{path}.post"), self.dropout)
             return to.linear(f"{path}.out", post, self.down, f"{path}.down")

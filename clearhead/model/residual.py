@@ -42,14 +42,18 @@ class Residual:
         training: bool,
         *,
         reads: Tensor | None = None,
+        scale: float | None = None,
     ) -> Tensor:
-        """The residual stream after the branch f, same shape as x; the branch reads `reads`, by default x."""
+        """The residual stream after the branch f, same shape as x; the branch reads `reads`, by default x.
+
+        `scale` is a factor on what joins the stream.
+        """
         norm, out_norm = norms
         before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
         reads = x if reads is None else reads
         branch = f(reads if before is None else before(reads))
         branch = branch if out_norm is None else out_norm(branch)
-        branch = branch if self.config.branch_scale is None else branch * self.config.branch_scale
+        branch = branch if scale is None else branch * scale
         branch = dropout(branch, self.config.dropout, training)
         # One type, because PyTorch's kernel for a sum of two types is slow.
         x = x + branch.to(torch.promote_types(x.dtype, branch.dtype))
@@ -65,6 +69,7 @@ class Residual:
         norms: tuple[Norm | None, Norm | None],
         *,
         reads: str | None = None,
+        scale: float | None = None,
     ) -> str:
         """Lists the ops of a call, of the branch `f` at `path`; returns `out`, the address of the result."""
         norm, out_norm = norms
@@ -73,8 +78,8 @@ class Residual:
         branch = f(reads if before is None else before.steps(to, f"{path}_norm", reads))
         branch = branch if out_norm is None else out_norm.steps(to, f"{path}_out_norm", branch)
         with to.inside(path):
-            if self.config.branch_scale is not None:
-                branch = to.do(f"{path}_scaled", "scale", branch, by={"factor": self.config.branch_scale})
+            if scale is not None:
+                branch = to.do(f"{path}_scaled", "scale", branch, by={"factor": scale})
             branch = to.dropout(branch, self.config.dropout)
             if after is None:
                 return to.do(out, "add", x, branch)

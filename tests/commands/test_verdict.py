@@ -9,7 +9,12 @@ import pytest
 from tests.checkpoints.families.hub import CONFIGS
 from tests.shell import Shell
 
-MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "time_step_scale": 1.0, "hidden_size": 24}
+RECURRENT = {
+    "model_type": "recurrent_gemma",
+    "architectures": ["RecurrentGemmaForCausalLM"],
+    "lru_width": 2560,
+    "hidden_size": 24,
+}
 
 
 def written(folder: Path, document: dict[str, Any], name: str = "config.json") -> Path:
@@ -29,19 +34,21 @@ def test_a_config_that_opens(alone: bool, tmp_path, shell: Shell):
 
 
 def test_a_config_that_does_not(tmp_path, shell: Shell):
-    file = written(tmp_path, MAMBA)
+    file = written(tmp_path, RECURRENT)
     said = shell("check", file)
-    missing = "  missing: the selective scan of Mamba-1 (time_step_scale=1.0)"
-    assert (said.code, said.lines[:2]) == (2, ["does not open: mamba, MambaForCausalLM", missing])
-    assert said.err.startswith(f"error: {file}:model_type: expected an architecture that clearhead opens, got 'mamba'")
+    missing = "  missing: linear attention or recurrent layers (lru_width=2560)"
+    assert (said.code, said.lines[:2]) == (2, ["does not open: recurrent_gemma, RecurrentGemmaForCausalLM", missing])
+    assert said.err.startswith(
+        f"error: {file}:model_type: expected an architecture that clearhead opens, got 'recurrent_gemma'"
+    )
     assert said.err.count("\n") == 1
 
 
 def test_for_programs(tmp_path, shell: Shell):
-    said = shell("check", written(tmp_path, MAMBA), "--json")
+    said = shell("check", written(tmp_path, RECURRENT), "--json")
     assert (said.code, said.json["verdict"], said.json["parameters"]) == (2, "does not open", None)
     assert said.json["missing"] == [
-        {"mechanism": "the selective scan of Mamba-1", "field": "time_step_scale", "value": 1.0}
+        {"mechanism": "linear attention or recurrent layers", "field": "lru_width", "value": 2560}
     ]
     told = shell.done("check", written(tmp_path, CONFIGS["qwen3"]), "--json").json
     assert (told["verdict"], told["error"]) == ("opens", "")
@@ -75,7 +82,7 @@ def test_only_the_config_of_a_model_that_does_not_open_is_downloaded(tmp_path, m
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    written(tmp_path, MAMBA)
-    said = shell("check", "state-spaces/mamba-130m-hf")
-    assert (said.code, said.lines[0]) == (2, "does not open: mamba, MambaForCausalLM")
+    written(tmp_path, RECURRENT)
+    said = shell("check", "google/recurrentgemma-2b")
+    assert (said.code, said.lines[0]) == (2, "does not open: recurrent_gemma, RecurrentGemmaForCausalLM")
     assert [sorted(names) for names in asked] == [["config.json", "modules.json"]]

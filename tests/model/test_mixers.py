@@ -7,11 +7,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.config import GatedDelta, ModelConfig, Rotary, ShortConvolution, StackConfig, StateSpace, TokenInput
+from clearhead.config import (
+    GatedDelta,
+    ModelConfig,
+    Rotary,
+    SelectiveScan,
+    ShortConvolution,
+    StackConfig,
+    StateSpace,
+    TokenInput,
+)
 from clearhead.errors import UserError
 from clearhead.generation import complete, generate
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mixers.delta import delta_by_chunks, delta_by_steps
+from clearhead.model.mixers.selective_scan import implied_weights
+from clearhead.model.mixers.selective_scan import scan as selective_scan
 from clearhead.model.mixers.state_space import scan
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import recording, scale, trace, zero
@@ -53,6 +64,20 @@ MIXERS = st.one_of(
         width=WIDTHS,
         conv_bias=st.booleans(),
         most_step=st.sampled_from([None, 0.5]),
+        norm=st.sampled_from(["gated", "before_gate", None]),
+        factors=st.sampled_from([None, (0.5, 0.25, 1.5, 0.7, 2.0)]),
+        beside=st.booleans(),
+        layers=LAYERS,
+    ),
+    st.builds(
+        SelectiveScan,
+        d_inner=WIDTHS,
+        d_state=WIDTHS,
+        rank=WIDTHS,
+        width=WIDTHS,
+        conv_bias=st.booleans(),
+        norms=st.sampled_from([None, "none", "weight"]),
+        beside=st.booleans(),
         layers=LAYERS,
     ),
     st.builds(
@@ -132,9 +157,48 @@ def test_chunks_are_the_recurrence(t: int, groups: int, packed: bool, seed: int)
             torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
 
 
-def test_training_computes_chunks_again():
+@settings(max_examples=25, deadline=None)
+@given(t=st.integers(1, 11), packed=st.booleans(), seed=st.integers(0, 99))
+def test_chunks_of_channels_are_the_recurrence(t: int, packed: bool, seed: int):
+    """Forward and gradients in float64: chunks of one position, of three, of all; S_t and y_t as the paper says."""
+    random = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64, requires_grad=True)
+
+    b, d, n = 2, 4, 3
+    x, step, write, read, rate = draw(b, t, d), draw(b, t, d), draw(b, t, n), draw(b, t, n), draw(d, n)
+    first = None if packed else draw(b, d, n)
+    documents = torch.arange(t)[None].expand(b, t) // 4 if packed else None
+    state, ys = torch.zeros(b, d, n, dtype=torch.float64) if first is None else first, list[torch.Tensor]()
+    for i in range(t):
+        state = torch.zeros_like(state) if packed and i % 4 == 0 else state
+        decay = (step[:, i].exp()[..., None] * -rate.exp()).exp()
+        state = decay * state + (step[:, i].exp() * x[:, i])[..., None] * write[:, i, None]
+        ys.append((state @ read[:, i, :, None])[..., 0])
+    given = [each for each in (x, step, write, read, rate, first) if each is not None]
+    expected = torch.stack(ys, 1), state
+    outer = [torch.randn(each.shape, generator=random, dtype=torch.float64) for each in expected]
+    right = torch.autograd.grad(expected, given, outer, retain_graph=True)
+    for size in (1, 3, t, None):
+        found = selective_scan((x, step.exp(), write, read, -rate.exp()), first, documents, size=size)
+        slopes = torch.autograd.grad(found, given, outer, retain_graph=True)
+        for own, its in zip((*found, *slopes), (*expected, *right), strict=True):
+            torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
+    if first is None and t < 5:  # One document: what is read is an attention to what was written.
+        weights = implied_weights(read, write, step.exp(), -rate.exp())
+        read_back = (weights @ (x * step.exp()).mT[..., None])[..., 0].mT
+        torch.testing.assert_close(read_back, expected[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2), SelectiveScan(d_inner=6, d_state=3, rank=2)],
+    ids=lambda mixer: mixer.kind,
+)
+def test_training_computes_chunks_again(mixer: Any):
     """The backward pass, for which inputs alone are kept, has the gradients of one that keeps everything."""
-    one = network(StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2))
+    one = network(mixer)
     tokens, found = Tokens.pad([[*range(20)] * 8, [1, 2, 3]]), list[dict[str, torch.Tensor]]()
     for logits in (lambda: one(tokens), lambda: one.decode(tokens, None, one.new_cache())):
         found.append(gradients(one, tokens.real(logits()).square().mean()))
@@ -181,6 +245,10 @@ def test_generation():
         ({"mixer": {"kind": "short", "layers": (1,)}}, "short_convolution"),
         ({"mixer": {"kind": "state_space", "n_heads": 4, "n_groups": 3}}, "n_groups=3 must divide n_heads=4"),
         ({"mixing_layers": (0, 2), "ffn_layers": (0,)}, "layer 1 must be in mixing_layers or in ffn_layers"),
+        (
+            {"mixer": {"kind": "short_convolution", "beside": True}, "norm_place": "post"},
+            "beside=True needs norm_place",
+        ),
         ({"ffn_layers": (0,), "parallel": "one_norm"}, "leave out ffn_layers"),
     ],
 )
@@ -241,6 +309,25 @@ def test_what_a_state_reads_is_an_attention():
     change = edited[f"{at}.read"] - seen[f"{at}.read"]
     torch.testing.assert_close(change[0, 1, 5], -weights[0, 1, 5, 2] * seen[f"{at}.v"][0, 1, 2])
     assert change.count_nonzero() == change[0, 1, 5].numel()
+
+
+def test_an_edit_of_what_channels_read():
+    """The implied attention of a scan is recorded and edited where it is named, and edits act on what is read."""
+    one, ids, at = (
+        network(SelectiveScan(d_inner=4, d_state=3, rank=2, layers=(0,))),
+        torch.arange(9)[None],
+        "decoder.blocks.0.mix",
+    )
+    with torch.no_grad(), trace(one) as plain:
+        one(ids)
+    assert f"{at}.implied" not in plain
+    with torch.no_grad(), recording(one, [f"{at}.implied"]) as found:
+        one(ids)
+    with torch.no_grad(), trace(one, edit={f"{at}.implied[h=1,t=5,s=2]": zero}) as edited:
+        one(ids)
+    change, written = edited[f"{at}.y"] - plain[f"{at}.y"], (plain[f"{at}.x"] * plain[f"{at}.step"])[0, 2, 1]
+    torch.testing.assert_close(change[0, 5, 1], -found[f"{at}.implied"][0, 1, 5, 2] * written)
+    assert change.count_nonzero() == 1
 
 
 def test_an_edit_of_the_matrix():

@@ -48,6 +48,16 @@ CONFIGS = {
     "state_space, step of limits": c.ModelConfig(
         decoder=stack(mixer=c.StateSpace(n_heads=2, d_state=3, least_step=0.01, most_step=0.5, conv_bias=False))
     ),
+    "state_space beside attention": c.ModelConfig(
+        decoder=stack(
+            n_layers=2,
+            mixer=c.StateSpace(n_heads=2, d_head=3, d_state=3, factors=(0.5, 0.25, 1.5, 0.7, 2.0), beside=True),
+            multipliers=c.Multipliers(attn=0.5, mix=0.7, gate=1.5, ffn=0.9),
+        )
+    ),
+    "selective_scan": c.ModelConfig(
+        decoder=stack(n_layers=3, mixer=c.SelectiveScan(d_inner=10, d_state=3, rank=2, norms="weight", layers=(0, 2)))
+    ),
     "gated_delta": c.ModelConfig(
         decoder=stack(n_layers=3, mixer=c.GatedDelta(layers=(0, 2), n_heads=4, n_key_heads=2, d_key=4, d_value=5))
     ),

@@ -75,7 +75,7 @@ def reference(case: Case, *, seed: int = 0, dtype: torch.dtype = torch.float32) 
             else:
                 parameter.copy_(noise * (0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5))
         for name, buffer in model.named_buffers():
-            if name.endswith(("final_logits_bias", "e_score_correction_bias")):
+            if name.endswith(("final_logits_bias", "e_score_correction_bias", ".expert_bias")):
                 buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
             elif name.endswith("rotary_embeddings.inv_freq"):
                 buffer.copy_(buffer.half())  # as published checkpoints of that type have them

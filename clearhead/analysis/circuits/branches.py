@@ -288,9 +288,13 @@ def branches(name: str, stack: Stack) -> Iterator[Branch]:
 
         pre, x, end = f"{at}.resid_pre", f"{at}.resid_attn", f"{at}.resid_post"
         attention = norms(block.attn_norm, block.attn_out_norm)
-        mixer, module = ("attn", block.attn) if block.attn is not None else ("mix", block.mix)
-        if module is not None:
-            yield Branch(f"{at}.{mixer}", block, module, pre, pre, x, attention, block.attn_scale)
+        stream = pre
+        if block.mix is not None:
+            after = x if block.attn is None else f"{at}.resid_mix"
+            yield Branch(f"{at}.mix", block, block.mix, pre, stream, after, attention, block.attn_scale)
+            stream = after
+        if block.attn is not None:
+            yield Branch(f"{at}.attn", block, block.attn, pre, stream, x, attention, block.attn_scale)
         if block.cross is not None:
             crossing = norms(block.cross_norm, block.cross_out_norm)
             after = f"{at}.resid_cross"

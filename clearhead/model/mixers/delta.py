@@ -12,9 +12,9 @@ from clearhead.model.attention import Combining, by_heads
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer
+from clearhead.model.mixers.mixer import CausalConvolution, Mixer, kept_shares
 from clearhead.model.norm import RMSNorm, unit
-from clearhead.model.ops import KINDS, Call, Deriving, Kind, Mask, Sized, Sizes, Steps, only_sized
+from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, only_sized
 from clearhead.trace import asked, changed, tap, tell_padding, tracing
 
 CHUNK = 64
@@ -75,17 +75,6 @@ def delta_by_chunks(
         made.append(y + since * (q_ @ state))
         state = whole * state + (left * k_).mT @ r
     return torch.cat(made, 2), state
-
-
-def kept_shares(decay: Tensor) -> Tensor:
-    """... t -> ... t s: exp of the sum of decays after s up to t, the share of s that is left at t; 0 for a later s."""
-    return _between(decay).exp().tril()
-
-
-def _between(decay: Tensor) -> Tensor:
-    """... t -> ... t s: the sum of decays after s up to t; 0 for a later s. A difference of sums would round."""
-    t = decay.shape[-1]
-    return decay[..., None].expand(*decay.shape, t).tril(-1).cumsum(-2)
 
 
 class GatedDeltaRule(Mixer, Combining, Deriving):
@@ -238,14 +227,10 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
     def explicit_steps(self, to: Steps, path: str, given: tuple[str, str, str, str, str]) -> str:
         """Lists the ops of `explicit`, without a state before; returns the address of what is read."""
         q, k, v, decay, rate = given
-        to.masks[path] = Mask(causal=True)
-        kept = to.do(f"{path}.kept.sums", "sums_between", decay)
-        kept = to.do(f"{path}.kept.masked", "mask", kept, how=path)
-        kept = to.do(f"{path}.kept", "activation", kept, how="exp")
         match = to.do(f"{path}.match.product", "matmul_nt", q, k)
-        match = to.do(f"{path}.match", "multiply", match, kept)
+        match = to.do(f"{path}.match", "decay", match, decay)
         overlap = to.do(f"{path}.overlap.product", "matmul_nt", k, k)
-        overlap = to.do(f"{path}.overlap", "multiply", overlap, kept)
+        overlap = to.do(f"{path}.overlap", "decay", overlap, decay)
         minus = to.do(f"{path}.rate.minus", "scale", rate, by={"factor": -1.0})
         taken = to.do(f"{path}.corrections.taken", "weigh", overlap, minus)
         corrections = to.do(f"{path}.corrections", "correct", taken, rate)
@@ -260,11 +245,6 @@ def _correct(call: Call) -> Tensor:
     """T with T_ts = sum over u < t of L_tu T_us, but T_tt the rate of t. L is h t s, rates are t h."""
     taken, rate = call.x
     return torch.linalg.solve_triangular(-taken.tril(-1), torch.diag_embed(rate.mT), upper=False, unitriangular=True)
-
-
-def _of_pairs(call: Sized) -> tuple[int, ...]:
-    t, h = call.x[0].shape
-    return h, t, t
 
 
 def _chunks(call: Sized) -> tuple[int, int, int, list[int]]:
@@ -286,7 +266,6 @@ def _flops(call: Sized) -> int:
 
 
 KINDS |= {
-    "sums_between": Kind(lambda call: _between(call.x[0].mT), _of_pairs),
     "correct": Kind(_correct),
     "delta": Kind(only_sized, lambda call: call.x[2].shape, _saved, _flops, width=lambda _: 4),
 }

@@ -1,6 +1,8 @@
 """Layers that mix positions by a state of fixed size in place of attention."""
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.mode import Part
-from clearhead.model.ops import Steps, parameters
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps, parameters
 
 
 class Mixer(Part):
@@ -75,3 +77,55 @@ class CausalConvolution(Part):
 def _at(x: Tensor, cells: Tensor) -> Tensor:
     """b s c -> b n c: the rows at these cells, b n."""
     return x.gather(1, cells[..., None].expand(-1, -1, x.shape[2]))
+
+
+class Recomputed(torch.autograd.Function):
+    """A function of tensors, of which autograd keeps these alone: the backward pass computes it again."""
+
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[..., Tensor], *given: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.compute = compute
+        ctx.save_for_backward(*given)
+        return compute(*given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        given = [value.detach().requires_grad_() for value in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = ctx.compute(*given)
+        return None, *torch.autograd.grad(y, given, gradients)
+
+
+def kept_shares(decay: Tensor) -> Tensor:
+    """... t -> ... t s: exp of the sum of decays after s up to t, the share of s that is left at t; 0 for a later s.
+
+    Each sum is of its own terms: a difference of two sums would round.
+    """
+    t = decay.shape[-1]
+    return decay[..., None].expand(*decay.shape, t).tril(-1).cumsum(-2).exp().tril()
+
+
+def softplus_steps(to: Steps, path: str, x: str, linear: nn.Module, factor: float | None = None) -> str:
+    """Lists the ops of softplus(factor W x + bias) at `path`.step, with its bias beside it; returns that address."""
+    at = f"{path}.step"
+    x = x if factor is None or to.training else to.do(f"{at}.scaled", "scale", x, by={"factor": factor})
+    step = to.do(f"{at}.linear", "linear", x, weights=(*parameters(linear, at), f"{at}_bias"))
+    return to.do(at, "activation", step, how="softplus")
+
+
+# --- kinds of op -----------------------------------------------------------------------------------------------------
+
+
+def _merge(call: Call) -> Tensor:
+    return call.x[0].transpose(0, 1).flatten(1)
+
+
+def _merged(call: Sized) -> tuple[int, ...]:
+    heads, t, k = call.x[0].shape
+    return t, heads * k
+
+
+KINDS |= {
+    "decay": Kind(lambda call: call.x[0] * kept_shares(call.x[1].mT)),
+    "merge": Kind(_merge, _merged),
+}

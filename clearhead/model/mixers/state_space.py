@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from math import log
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +12,10 @@ from clearhead.model.attention import by_heads
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer
+from clearhead.model.mixers.mixer import CausalConvolution, Mixer, Recomputed, kept_shares, softplus_steps
 from clearhead.model.mode import Part
-from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Steps, its_inputs, one_more, only_sized
+from clearhead.model.norm import PLAIN
+from clearhead.model.ops import KINDS, Deriving, Kind, Sized, Steps, its_inputs, only_sized
 from clearhead.trace import tap, tracing
 
 CHUNK = 64
@@ -32,7 +32,8 @@ class SelectiveStateSpace(Mixer, Deriving):
         super().__init__()
         d, heads, self.n_groups = stack.d_model, config.n_heads, config.n_groups
         inner, shared = heads * config.d_head, config.n_groups * config.d_state
-        self.limits = config.least_step, config.most_step
+        self.d_head, self.limits = config.d_head, (config.least_step, config.most_step)
+        self.factors = dict(zip(("gate", "x", "b", "c", "step"), config.factors or (), strict=False))
         self.n_kept = (config.width - 1) * (inner + 2 * shared) + inner * config.d_state
         self.gate, self.x, self.b, self.c, self.step = (
             nn.Linear(d, width, bias=False) for width in (inner, inner, shared, shared, heads)
@@ -44,7 +45,8 @@ class SelectiveStateSpace(Mixer, Deriving):
         self.step_bias = nn.Parameter(nn.init.uniform_(torch.empty(heads), log(0.001), log(0.1)))
         self.log_rate = nn.Parameter(nn.init.uniform_(torch.empty(heads), 0.0, log(16.0)))
         self.skip = nn.Parameter(torch.ones(heads))
-        self.norm = GroupNorm(inner, config.n_groups, eps=stack.norm_eps)
+        self.norm = None if config.norm is None else GroupNorm(inner, config.n_groups, eps=stack.norm_eps)
+        self.norms_first = config.norm == "before_gate"
         self.out = nn.Linear(inner, d, bias=False)
 
     @property
@@ -54,8 +56,8 @@ class SelectiveStateSpace(Mixer, Deriving):
 
     @property
     def skip_each(self) -> Tensor:
-        """h 1 1: the factor of what goes past the state."""
-        return self.skip[:, None, None]
+        """d: the factor of what goes past the state, for each component."""
+        return self.skip.repeat_interleave(self.d_head)
 
     @property
     def derived(self) -> dict[str, Tensor]:
@@ -66,11 +68,10 @@ class SelectiveStateSpace(Mixer, Deriving):
         before = state.values if state is not None and state.values else (None,) * 4
         values, ends = list[Tensor](), list[Tensor]()
         for name, past in zip("xbc", before, strict=False):
-            value = layout.unpack(self.get_submodule(name)(x))
-            value, end = self.get_submodule(f"{name}_conv")(value, layout, past)
+            value, end = self.get_submodule(f"{name}_conv")(self._mapped(name, x, layout), layout, past)
             values.append(tap(self, name, F.silu(value), "b t d"))
             ends.append(end)
-        step = layout.unpack(self.step(x))
+        step = self._mapped("step", x, layout)
         step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.step_bias)
         step = tap(self, "step", step if self.limits == (0.0, None) else step.clamp(*self.limits), "b t h")
         if layout.valid is not None:
@@ -80,7 +81,12 @@ class SelectiveStateSpace(Mixer, Deriving):
         given = [by_heads(value, n) for value, n in zip(values, n_heads, strict=True)]
         given += [step.mT, decay.mT, self.skip]
         if state is None and torch.is_grad_enabled() and not (tracing() or torch.compiler.is_compiling()):
-            y = _Scan.apply(layout.documents, *given)
+            documents = layout.documents
+
+            def read(*given: Tensor) -> Tensor:
+                return scan(given, None, documents, keep=False, chunk=CHUNK)[0]
+
+            y = Recomputed.apply(read, *given)
         else:
             kept, documents, keep = before[3], layout.documents, state is not None
             chunk = x.shape[-2] if tracing() else CHUNK
@@ -88,9 +94,15 @@ class SelectiveStateSpace(Mixer, Deriving):
             if state is not None and kept is not None:
                 state.values = *ends, kept
         y = tap(self, "y", y.transpose(1, 2).flatten(2), "b t d")
-        gate = tap(self, "gate", layout.unpack(self.gate(x)), "b t d")
-        z = tap(self, "z", self.norm(y * F.silu(gate)).to(dtype), "b t d")
+        gate = F.silu(tap(self, "gate", self._mapped("gate", x, layout), "b t d"))
+        z = y * gate if self.norm is None else self.norm(y) * gate if self.norms_first else self.norm(y * gate)
+        z = tap(self, "z", z.to(dtype), "b t d")
         return tap(self, "out", self.out((onto or layout).pack(z)), "b t d")
+
+    def _mapped(self, name: str, x: Tensor, layout: Layout) -> Tensor:
+        """b t d (or packed m d) -> b t k: what the map of this name makes, times its constant factor."""
+        made = layout.unpack(self.get_submodule(name)(x))
+        return made * self.factors[name] if name in self.factors else made
 
     def _see(self, weights: Tensor) -> Tensor:
         return tap(self, "weights", weights, "b h t s")
@@ -101,22 +113,34 @@ class SelectiveStateSpace(Mixer, Deriving):
             for name in "xbc":
                 conv = self.get_submodule(f"{name}_conv")
                 assert isinstance(conv, CausalConvolution)
-                value = to.linear(f"{path}.{name}.linear", x, self.get_submodule(name), f"{path}.{name}")
+                value = self._map_steps(to, f"{path}.{name}.linear", x, f"{path}.{name}")
                 value = conv.steps(to, f"{path}.{name}.conv", f"{path}.{name}_conv", value)
                 values.append(to.do(f"{path}.{name}", "activation", value, how="silu"))
-            step = to.linear(f"{path}.step.linear", x, self.step, f"{path}.step")
-            step = to.do(f"{path}.step", "softplus", step, weights=(f"{path}.step_bias",))
+            step = softplus_steps(to, path, x, self.step, self.factors.get("step"))
             if self.limits != (0.0, None):
                 least, most = self.limits
                 limits = {"least": least} if most is None else {"least": least, "most": most}
                 step = to.do(f"{path}.step", "clamp", to.named(f"{path}.step.free"), by=limits)
             decay = to.do(f"{path}.decay", "gain", step, weights=(f"{path}.rate",))
             y = self._scan_steps(to, path, values, step, decay)
-            gate = to.linear(f"{path}.gate", x, self.gate, f"{path}.gate")
-            gated = to.do(f"{path}.gated", "multiply", y, to.do(f"{path}.gate.silu", "activation", gate, how="silu"))
-        z = to.do(f"{path}.z", "merge", self.norm.steps(to, f"{path}.norm", gated))
+            gate = self._map_steps(to, f"{path}.gate", x, f"{path}.gate")
+            gate = to.do(f"{path}.gate.silu", "activation", gate, how="silu")
+            y = y if self.norms_first else to.do(f"{path}.gated", "multiply", y, gate)
+        if self.norm is not None:
+            y = self.norm.steps(to, f"{path}.norm", y)
+        if self.norms_first:
+            to.do("", "multiply", y, gate)
+        z = to.named(f"{path}.z")
         with to.inside(path):
             return to.linear(f"{path}.out", z, self.out, f"{path}.out")
+
+    def _map_steps(self, to: Steps, out: str, x: str, path: str) -> str:
+        """Lists the ops of `_mapped`; returns `out`."""
+        name = path.rpartition(".")[2]
+        made = to.linear(out, x, self.get_submodule(name), path)
+        if name not in self.factors:
+            return made
+        return to.do(out, "scale", to.named(f"{out}.plain"), by={"factor": self.factors[name]})
 
     def _scan_steps(self, to: Steps, path: str, values: Sequence[str], step: str, decay: str) -> str:
         """Lists the ops of `scan` as attention, or for training its sizes; returns the address of y."""
@@ -131,9 +155,10 @@ class SelectiveStateSpace(Mixer, Deriving):
         scores = to.do(f"{path}.products", "repeat", scores, by={"times": heads // groups})
         weights = to.do(f"{path}.weights", "decay", scores, decay)
         each = split(x, heads)
-        read = to.do(f"{path}.read", "matmul", weights, to.do(f"{path}.written", "weigh", each, step))
-        past = to.do(f"{path}.past", "gain", each, weights=(f"{path}.skip_each",))
-        return to.do(f"{path}.y", "merge", to.do(f"{path}.y.heads", "add", read, past))
+        read = to.do(f"{path}.seen", "matmul", weights, to.do(f"{path}.written", "weigh", each, step))
+        read = to.do(f"{path}.seen.merged", "merge", read, by={"width": self.d_head})
+        past = to.do(f"{path}.past", "gain", x, weights=(f"{path}.skip_each",))
+        return to.do(f"{path}.y", "add", read, past)
 
 
 class GroupNorm(Part, Deriving):
@@ -145,24 +170,26 @@ class GroupNorm(Part, Deriving):
         self.weight = nn.Parameter(torch.ones(width))
 
     @property
-    def gain(self) -> Tensor:
-        """g 1 k: the factors of each group."""
-        return self.weight.view(self.n_groups, 1, -1)
+    def ones(self) -> Tensor:
+        """k: the factors of a group before the weight."""
+        return torch.ones(len(self.weight) // self.n_groups)
 
     @property
     def derived(self) -> dict[str, Tensor]:
-        return {"gain": self.gain}
+        return {"ones": self.ones}
 
     def forward(self, x: Tensor) -> Tensor:
         groups = x.unflatten(-1, (self.n_groups, -1))
         return F.rms_norm(groups, groups.shape[-1:], eps=self.eps).flatten(-2) * self.weight
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """Lists the ops of `forward` up to the groups, g t k; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            groups = to.do(f"{path}.groups", "split", x, by={"heads": self.n_groups})
-            rstd = to.do(f"{path}.rstd", "rstd", groups, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", groups, rstd, weights=(f"{path}.gain",))
+            groups = to.do(f"{path}.split", "split", x, by={"heads": self.n_groups})
+            rstd = to.do(f"{path}.spread", "rstd", groups, by={"eps": self.eps})
+            normed = to.do(f"{path}.each", "norm", groups, rstd, weights=(f"{path}.ones",), how=PLAIN)
+            normed = to.do(f"{path}.merged", "merge", normed, by={"width": len(self.weight) // self.n_groups})
+            return to.do(f"{path}.scaled", "gain", normed, weights=(f"{path}.weight",))
 
 
 # --- the recurrence --------------------------------------------------------------------------------------------------
@@ -195,51 +222,21 @@ def scan(
             return c @ state.mT + x * skip[:, None, None], state
         for start in range(0, t, chunk):
             own = slice(start, start + chunk)
-            total = decay[:, :, own].cumsum(-1)
-            reads, left, same = total, total[..., -1:] - total, None
+            kept, reads = kept_shares(decay[:, :, own]), decay[:, :, own].cumsum(-1).exp()
             if documents is not None:
                 now, last = documents[:, None, own], documents[:, None, max(start - 1, 0), None]
-                reads, left = (
-                    reads.masked_fill(now != last, -torch.inf),
-                    left.masked_fill(now != now[..., -1:], -torch.inf),
-                )
-                same = now[..., None] == now[..., None, :]
-            weights = (c[:, :, own] @ b[:, :, own].mT).repeat_interleave(each[1], 1) * decays(total, same)
+                kept, reads = kept * (now[..., None] == now[..., None, :]), reads * (now == last)
+            weights = (c[:, :, own] @ b[:, :, own].mT).repeat_interleave(each[1], 1) * kept
             y = see(weights) @ v[:, :, own]
             if state is not None:
                 seen = c[:, :, own] @ state.unflatten(1, each).flatten(2, 3).mT
-                y = y + seen.unflatten(-1, (each[1], -1)).transpose(2, 3).flatten(1, 2) * reads.exp()[..., None]
+                y = y + seen.unflatten(-1, (each[1], -1)).transpose(2, 3).flatten(1, 2) * reads[..., None]
             made.append(y)
             if keep or start + chunk < t:
-                written = (v[:, :, own] * left.exp()[..., None]).unflatten(1, each).transpose(2, 3).flatten(3)
+                written = (v[:, :, own] * kept[:, :, -1, :, None]).unflatten(1, each).transpose(2, 3).flatten(3)
                 written = (written.mT @ b[:, :, own]).unflatten(2, (each[1], -1)).flatten(1, 2)
-                state = written if state is None else state * reads[..., -1:, None].exp() + written
+                state = written if state is None else state * reads[..., -1:, None] + written
         return torch.cat(made, 2) + x * skip[:, None, None], state
-
-
-def decays(total: Tensor, same: Tensor | None) -> Tensor:
-    """Sums of decays up to each position, ... t -> what is left at t of what s wrote, ... t s: 0 for later ones."""
-    t = total.shape[-1]
-    is_open = torch.ones(t, t, dtype=torch.bool, device=total.device).tril()
-    between = total[..., :, None] - total[..., None, :]
-    return between.masked_fill(~(is_open if same is None else is_open & same), -torch.inf).exp()
-
-
-class _Scan(torch.autograd.Function):
-    """`scan` of whole texts, of which autograd keeps the inputs alone: the backward pass computes chunks again."""
-
-    @staticmethod
-    def forward(ctx: Any, documents: Tensor | None, *given: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        ctx.save_for_backward(documents, *given)
-        return scan(given, None, documents, keep=False, chunk=CHUNK)[0]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        documents, *given = ctx.saved_tensors
-        given = [value.detach().requires_grad_() for value in given]
-        with torch.enable_grad():
-            y, _ = scan(given, None, documents, keep=False, chunk=CHUNK)
-        return None, *torch.autograd.grad(y, given, gradients)
 
 
 # --- kinds of op -----------------------------------------------------------------------------------------------------
@@ -253,18 +250,6 @@ def _scan_flops(call: Sized) -> int:
     return 2 * within + 2 * width * (shared // groups) * (2 * t - sizes[0] - sizes[-1])
 
 
-def _merge(call: Call) -> Tensor:
-    return call.x[0].transpose(0, 1).flatten(1)
-
-
-def _merged(call: Sized) -> tuple[int, ...]:
-    heads, t, k = call.x[0].shape
-    return t, heads * k
-
-
 KINDS |= {
-    "softplus": Kind(lambda call: F.softplus(call.x[0] + call.w[0]), saves=one_more, width=lambda _: 4),
-    "decay": Kind(lambda call: call.x[0] * decays(call.x[1].mT.cumsum(-1), None)),
-    "merge": Kind(_merge, _merged),
     "state_space": Kind(only_sized, saves=its_inputs, flops=_scan_flops, width=lambda _: 4),
 }

@@ -12,7 +12,7 @@ type Axes = [end: RegExp, axes: string];
 const TAPPED: Axes[] = [
   [/\.embed\.(tokens|positions|sum)$/, "t d"],
   [/\.embed\.conv1$/, "x d"],
-  [/\.resid_(pre|attn|cross|post)$/, "t d"],
+  [/\.resid_(pre|mix|attn|cross|post)$/, "t d"],
   [/\.[kv]$/, "h s k"],
   [/\.(attn|mix|cross|ffn|shared)(_scale)?\.out$|\.mix\.(input|conv|z)$/, "t d"],
   [/\.[qz]$|\.(attn|mix|cross)\.(gate|read)$|\.mix\.norm\.(rstd|out)$/, "h t k"],
@@ -36,7 +36,6 @@ const UNTAPPED: Axes[] = [
   [/\.embed\.pixels$/, "c y x"],
   [/\.embed\.(frames|samples)$|\.convolutions\.\d+\.linear$/, "x c"],
   [/\.around\.linear$|\.mix\.(in_gate|out_gate|value)$/, "t d"],
-  [/\.mix\.kept$/, "h t s"],
   [/\.embed\.conv1\.(joined|linear)$/, "x f"],
   [/\.embed\.conv2\.(joined|linear)$/, "t f"],
   [/\.scores\.(product|scaled|capped|bias)$/, "h t s"],

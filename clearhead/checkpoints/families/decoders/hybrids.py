@@ -1,13 +1,22 @@
-"""Decoders with attention in some layers and a state in the others: LFM2."""
+"""Decoders with attention in some layers and a convolution in the others: LFM2 and its mixture."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from clearhead.checkpoints.families.angles import modern, rotary
 from clearhead.checkpoints.families.decoders.llama import llama_like, renamed
+from clearhead.checkpoints.families.mixtures.mixtures import (
+    WS,
+    choice,
+    dense_first,
+    expert_width,
+    mixture_rules,
+    normalised,
+)
 from clearhead.checkpoints.families.shared import FULL, MOST_LAYERS
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Alias, Field, Values, computed, ignored, same
+from clearhead.checkpoints.weights.fields import Alias, Field, Values, computed, factor, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, rename, split, squeezed
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -78,25 +87,53 @@ def _lfm2_rules(_: ModelConfig) -> Sequence[Rule]:
     )
 
 
-LFM2 = llama_like(
-    "lfm2",
-    "Lfm2",
+CONVOLUTION = (
     mixed_layers(CONV),
     same("conv_L_cache", "decoder.mixer.width", default=3),
     same("conv_bias", "decoder.mixer.bias", default=False),
-    computed("block_auto_adjust_ff_dim", write=lambda *_: False, default=False),
     Alias("tie_embedding", of="tie_word_embeddings"),
-    ignored("block_ffn_dim_multiplier", "block_multiple_of", "full_attn_idxs", "block_ff_dim"),  # `_plain` reads them.
-    constants={"decoder.mixer.kind": "short_convolution", "decoder.qk_norm": True, "decoder.activation": "silu"},
-    rules=_lfm2_rules,
+)
+LFM2_CONSTANTS = {
+    "decoder.mixer.kind": "short_convolution",
+    "decoder.qk_norm": True,
+    "decoder.activation": "silu",
+}
+lfm2_like = partial(
+    llama_like,
     n_classes=2,
     tied=True,
-    modernize=_plain,
     leave_out=("hidden_act", "attention_dropout"),
     vocab_size=65_536,
-    hidden_size=2560,
-    intermediate_size=12_288,
     num_key_value_heads=8,
     norm_eps=1e-5,
     angles=rotary(max_length=128_000, theta=1_000_000.0),
+)
+LFM2 = lfm2_like(
+    "lfm2",
+    "Lfm2",
+    *CONVOLUTION,
+    computed("block_auto_adjust_ff_dim", write=lambda *_: False, default=False),
+    ignored("block_ffn_dim_multiplier", "block_multiple_of", "full_attn_idxs", "block_ff_dim"),  # `_plain` reads them.
+    constants=LFM2_CONSTANTS,
+    rules=_lfm2_rules,
+    modernize=_plain,
+    hidden_size=2560,
+    intermediate_size=12_288,
+)
+
+LFM2_MOE = lfm2_like(
+    "lfm2_moe",
+    "Lfm2Moe",
+    *CONVOLUTION,
+    *choice(32, 4),
+    dense_first("num_dense_layers", 2),
+    expert_width(1792),
+    normalised(True),
+    factor("routed_scaling_factor", "decoder.experts.scale"),
+    same("use_expert_bias", "decoder.experts.correction", default=True),
+    ignored("output_router_logits"),
+    constants=LFM2_CONSTANTS | {"decoder.experts.scores": "sigmoid"},
+    rules=mixture_rules(WS, at="layers.{i}.feed_forward", correction="expert_bias", rest=_lfm2_rules),
+    hidden_size=2048,
+    intermediate_size=7168,
 )

@@ -1,12 +1,15 @@
-"""Decoders with selective state spaces: Mamba-2, Granite 4 and Nemotron-H, which also has layers of other parts."""
+"""Decoders with selective state spaces: Mamba-2, Granite 4, Bamba, Falcon-H1, and Nemotron-H, which also has layers of
+other parts.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families.angles import read_angles, write_angles
+from clearhead.checkpoints.families.angles import modern, read_angles, rotary, write_angles
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
 from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, GRANITE_WORDS, granite_like
 from clearhead.checkpoints.families.mixtures.mixtures import CORRECTION, number, stacked
@@ -18,6 +21,7 @@ from clearhead.checkpoints.weights.fields import (
     FieldRule,
     Values,
     computed,
+    factor,
     ignored,
     named,
     only,
@@ -100,6 +104,12 @@ def mixer_rules(config: ModelConfig, theirs: str) -> Sequence[Rule]:
     )
 
 
+def gated_names(theirs: str) -> dict[str, str]:
+    """Llama's modules whose names are others in Bamba, Falcon-H1 and Jamba."""
+    plain = {f"feed_forward.{name}_proj": f"ffn.{name}" for name in ("gate", "up", "down")}
+    return {theirs: "final_norm", "pre_ff_layernorm": "ffn_norm", **plain}
+
+
 # --- kinds of layers -----------------------------------------------------------------------------------------------
 
 
@@ -139,6 +149,17 @@ def _layers(theirs: str, ours: str, own: Sequence[str], known: Sequence[str]) ->
 
 # --- Mamba-2 (Dao and Gu 2024) -------------------------------------------------------------------------------------
 
+WITHOUT_ATTENTION = {
+    "decoder.n_heads": 1,
+    "decoder.d_ff": 1,
+    "decoder.ffn_layers": (),
+    "decoder.gated": False,
+    "decoder.positions.kind": "none",
+}
+OF_ATTENTION = (
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "attention_dropout"),
+    *("rope_parameters", "max_position_embeddings", "pretraining_tp", "rope_interleaved"),
+)
 BLOCKS = {"embeddings": "embed.tokens", "norm_f": "final_norm"}
 
 MAMBA2 = llama_like(
@@ -150,24 +171,14 @@ MAMBA2 = llama_like(
     INITIAL,
     *only(use_bias=False, hidden_act="silu"),
     ignored("residual_in_fp32", "chunk_size", "num_attention_heads"),
-    constants={
-        **MIXER,
-        "decoder.n_heads": 1,
-        "decoder.d_ff": 1,
-        "decoder.ffn_layers": (),
-        "decoder.gated": False,
-        "decoder.positions.kind": "none",
-    },
+    constants=MIXER | WITHOUT_ATTENTION,
     rules=lambda config: (
         *modules("decoder", "layers.{i}", {**BLOCKS, "norm": "attn_norm"}),
         *mixer_rules(config, "layers.{i}.mixer"),
     ),
     words=decoder_language("Mamba2ForCausalLM", "backbone.", tied=False),
     n_classes=2,
-    leave_out=(
-        *("num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "attention_dropout"),
-        *("rope_parameters", "max_position_embeddings", "pretraining_tp", "rope_interleaved"),
-    ),
+    leave_out=OF_ATTENTION,
     vocab_size=32_768,
     num_hidden_layers=64,
     modernize=dict,
@@ -269,6 +280,137 @@ GRANITE_MOE_HYBRID = granite_like(
     leave_out=("hidden_act", "intermediate_size", "rope_parameters", "max_position_embeddings"),
 )
 
+
+# --- Bamba (IBM, Princeton and UIUC 2024) --------------------------------------------------------------------------
+
+
+def _attending(layers: Sequence[int] | None, values: Values) -> list[int] | None:
+    n = range(min(values["num_hidden_layers"], MOST_LAYERS))
+    return [i for i in n if i not in layers] if layers and {*layers} & {*n} else None
+
+
+def _attend(own: Sequence[int] | None, ours: Values) -> list[int] | None:
+    return None if own is None else [i for i in range(ours["decoder"]["n_layers"]) if i not in own]
+
+
+def _half(document: dict[str, Any]) -> dict[str, Any]:
+    """Half of each head rotates, unless rope_parameters itself says another share."""
+    return modern({name: said for name, said in document.items() if name != "partial_rotary_factor"})
+
+
+WITHIN = (
+    *mixer(mamba_n_heads=128, mamba_d_state=256, mamba_n_groups=1, mamba_d_conv=4, mamba_conv_bias=True),
+    *LIMITS,
+    *BIASES,
+    *only(hidden_act="silu", mamba_proj_bias=False),
+    ignored("mamba_chunk_size", "num_logits_to_keep", "z_loss_coefficient"),
+)
+beside = partial(
+    llama_like,
+    vocab_size=128_000,
+    intermediate_size=14_336,
+    num_key_value_heads=8,
+    rms_norm_eps=1e-5,
+    n_classes=2,
+)
+BAMBA = beside(
+    "bamba",
+    "Bamba",
+    *WITHIN,
+    computed("mamba_d_head", "decoder.mixer.d_head", read=_head_width, default="auto", like=None),
+    _expand("mamba_expand"),
+    computed("attn_layer_indices", "decoder.mixer.layers", read=_attending, write=_attend, default=None),
+    constants={**MIXER, "decoder.activation": "silu"},
+    rules=lambda config: (*renamed(gated_names("final_layernorm")), *mixer_rules(config, "layers.{i}.mamba")),
+    leave_out=("hidden_act",),
+    modernize=_half,
+    angles=rotary(max_length=262_144, fraction=0.5),
+)
+
+# --- Falcon-H1 (Technology Innovation Institute 2025) --------------------------------------------------------------
+
+
+def _inner(values: Values) -> int:
+    return values["mamba_d_ssm"] or values["mamba_expand"] * values["hidden_size"]
+
+
+def _own_width(width: Any, values: Values) -> Any:
+    return _inner(values) // values["mamba_n_heads"] if width == "auto" else width
+
+
+def _factors(several: Sequence[float] | None, values: Values) -> list[float] | None:
+    """The factors on the mixer's maps, and that on what they all read."""
+    found = [values["ssm_in_multiplier"] * one for one in several or [1.0] * 5]
+    return None if {*found} == {1.0} else found
+
+
+def _keys(key: float, values: Values) -> float:
+    """The factor on scores: those on keys, and on what queries and keys are made of."""
+    return key * values["attention_in_multiplier"] ** 2
+
+
+def _attn_factor(out: float, values: Values) -> float:
+    before = values["attention_in_multiplier"]
+    if before != 1.0 and values["attention_bias"]:
+        raise UserError(f"expected 1.0 or attention_bias=False for attention_in_multiplier, got {before}")
+    return out * before
+
+
+def _ffn_factor(place: int, ours: str) -> Field:
+    def write(_: Any, config: Values) -> list[float]:
+        own = config["decoder"]["multipliers"]
+        return [own["gate"], own["ffn"]]
+
+    return computed(
+        "mlp_multipliers",
+        f"decoder.multipliers.{ours}",
+        read=lambda said, _: (said or (1.0, 1.0))[place],
+        write=write,
+        default=None,
+    )
+
+
+NORMS = {(False, False): None, (False, True): None, (True, False): "gated", (True, True): "before_gate"}
+
+FALCON_H1 = beside(
+    "falcon_h1",
+    "FalconH1",
+    *WITHIN,
+    computed("mamba_d_head", "decoder.mixer.d_head", read=_own_width, default="auto", like=None),
+    computed(
+        "mamba_d_ssm",
+        write=lambda _, ours: ours["decoder"]["mixer"]["n_heads"] * ours["decoder"]["mixer"]["d_head"],
+        default=1024,
+        null=True,
+    ),
+    computed("mamba_expand", write=lambda *_: 2, default=2),
+    computed(
+        "mamba_rms_norm",
+        "decoder.mixer.norm",
+        read=lambda norms, values: NORMS[norms, values["mamba_norm_before_gate"]],
+        write=lambda norm, _: norm is not None,
+        default=False,
+    ),
+    computed("mamba_norm_before_gate", write=lambda _, ours: ours["decoder"]["mixer"]["norm"] != "gated", default=True),
+    factor("embedding_multiplier", "decoder.input.factor"),
+    ignored("lm_head_multiplier"),
+    computed("key_multiplier", "decoder.multipliers.keys", read=_keys, default=1.0),
+    computed("attention_in_multiplier", write=lambda *_: 1.0, default=1.0),
+    computed("attention_out_multiplier", "decoder.multipliers.attn", read=_attn_factor, default=1.0),
+    computed(
+        "ssm_multipliers", "decoder.mixer.factors", read=_factors, write=lambda own, _: own or [1.0] * 5, default=None
+    ),
+    computed("ssm_in_multiplier", write=lambda *_: 1.0, default=1.0),
+    same("ssm_out_multiplier", "decoder.multipliers.mix", default=1.0),
+    _ffn_factor(0, "gate"),
+    _ffn_factor(1, "ffn"),
+    *only(projectors_bias=False),
+    constants={**MIXER, "decoder.activation": "silu", "decoder.mixer.beside": True},
+    rules=lambda config: (*renamed(gated_names("final_layernorm")), *mixer_rules(config, "layers.{i}.mamba")),
+    words=decoder_language("FalconH1ForCausalLM", "model.", factor("lm_head_multiplier", "head.scale"), tied=False),
+    leave_out=("hidden_act",),
+    max_length=8192,
+)
 
 # --- Nemotron-H (NVIDIA 2025) --------------------------------------------------------------------------------------
 

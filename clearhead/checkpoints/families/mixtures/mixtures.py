@@ -304,12 +304,17 @@ def _n_shared(width: int | None, ours: Values) -> int:
     return n
 
 
+def dense_first(theirs: str, default: int) -> Field:
+    """The number of layers before those with experts."""
+    return computed(theirs, "decoder.experts.layers", read=_after, write=_first, default=default)
+
+
 def sparse(
     *, first: int = 1, d_ff: int = 1408, shared: int = 1, scale: float = 1.0, groups: int = 1, groups_chosen: int = 1
 ) -> tuple[Field, ...]:
     """The layers with experts, their widths, and the groups and shares of the chosen ones, with a family's defaults."""
     return (
-        computed("first_k_dense_replace", "decoder.experts.layers", read=_after, write=_first, default=first),
+        dense_first("first_k_dense_replace", first),
         expert_width(d_ff),
         computed(
             "n_shared_experts",

@@ -1,19 +1,23 @@
 /** A state that forgets and is corrected: what is left of each position at a later one, and what that corrects. */
 
 import { floats, type Floats } from "../../core/tensor";
+import { sum } from "../forms";
 import { ofInput, type Call, type OpKind } from "../kind";
 
 export const STATES = {
-  /** t h -> h t s: the sum of the numbers after s up to t; 0 for a later s. */
-  sums_between: {
-    inputs: [1, 1],
-    compute: ({ x: [value] }) => {
-      const { shape: [n, heads], data } = value as { shape: [number, number]; data: Float32Array };
-      return ofPairs(heads, n, (h, t, s, out) => (t > s ? out(t - 1, s) + data[t * heads + h]! : 0));
+  /** Scores times what is left of s at t: exp of the sum of the decays, t h, after s up to t; 0 for a later s. */
+  decay: {
+    inputs: [2, 2],
+    compute: ({ x: [scores, decays] }) => {
+      const { shape, data } = scores!, [heads, n] = shape as [number, number];
+      const left = ofPairs(heads, n, (h, t, s, out) => (t > s ? out(t - 1, s) * Math.exp(decays!.data[t * heads + h]!) : 1));
+      return floats(shape, left.data.map((share, i) => share * data[i]!));
     },
-    needs: ({ op, index: [h] }) => [ofInput(op, 0, [null, h!])],
-    explain: ({ index: [, t, s] }, [decays]) => ({ form: "sum", terms: decays!.terms().slice(s! + 1, Math.max(t!, s!) + 1) }),
-    length: (_, axis, from) => from(axis === 0 ? 1 : 0),
+    needs: ({ op, index }) => [ofInput(op, 0, index), ofInput(op, 1, [null, index[0]!])],
+    explain: ({ index: [, t, s] }, [score, decays]) => ({
+      form: "function", name: "scale", of: score!.term(),
+      settings: { factor: s! > t! ? 0 : Math.exp(sum(decays!.terms().slice(s! + 1, t! + 1).map((one) => one.value))) },
+    }),
   },
   /** T_ts = sum over u before t of L_tu T_us, but T_tt the rate of t. */
   correct: {
@@ -21,9 +25,9 @@ export const STATES = {
     compute: ({ x: [taken, rates] }: Call) => {
       const [heads, n] = taken!.shape as [number, number];
       return ofPairs(heads, n, (h, t, s, out) => {
-        let sum = t === s ? rates!.data[t * heads + h]! : 0;
-        for (let u = s; u < t; u++) sum += taken!.data[(h * n + t) * n + u]! * out(u, s);
-        return sum;
+        let total = t === s ? rates!.data[t * heads + h]! : 0;
+        for (let u = s; u < t; u++) total += taken!.data[(h * n + t) * n + u]! * out(u, s);
+        return total;
       });
     },
     needs: ({ op, index: [h, t, s] }) => [
