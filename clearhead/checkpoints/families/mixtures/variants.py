@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.angles import layered_angles, layered_modernizer, modern, rotary, windows
-from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
+from clearhead.checkpoints.families.angles import (
+    layered_angles,
+    layered_modernizer,
+    modern,
+    rotary,
+    windowed_layers,
+    windows,
+)
+from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
 from clearhead.checkpoints.families.decoders.renamed import ERNIE_4_5
 from clearhead.checkpoints.families.decoders.two_kinds import cohere_rules
 from clearhead.checkpoints.families.decoders.variants import TURNED, hunyuan_like, hunyuan_rules, stretched
@@ -30,11 +37,13 @@ from clearhead.checkpoints.families.shared import (
     MOST_LAYERS,
     bare,
     bias,
+    by_layer_types,
     decoder_heads,
+    window_layers,
     with_defaults,
     without,
 )
-from clearhead.checkpoints.weights.fields import Alias, Values, computed, ignored, implied, only, same
+from clearhead.checkpoints.weights.fields import Alias, Values, computed, factor, ignored, implied, only, same
 from clearhead.checkpoints.weights.mapping import Rule, fused, rename, reshape
 from clearhead.config import ModelConfig
 
@@ -238,4 +247,55 @@ ERNIE_4_5_MOE = replace(
     ),
     rules=_ernie_rules,
     heads=decoder_heads("Ernie4_5_Moe", "model.", "bare"),
+)
+
+# --- Arcee AI 2025: a window and positions in all layers but each fourth ---------------------------------------------
+
+
+def _afmoe_rules(_: ModelConfig) -> Sequence[Rule]:
+    names = {
+        "post_attention_layernorm": "attn_out_norm",
+        "pre_mlp_layernorm": "ffn_norm",
+        "post_mlp_layernorm": "ffn_out_norm",
+        "self_attn.gate_proj": "attn.gate",
+        "mlp.router.gate": "ffn.router",
+    }
+    return renamed(names)
+
+
+def _local(_: Any, values: Values) -> list[int] | None:
+    return window_layers(windowed_layers(values, 4), values["num_hidden_layers"])
+
+
+_SPARSE = {one.theirs: one for one in sparse()}
+_DENSE, _N_SHARED = _SPARSE["first_k_dense_replace"], _SPARSE["n_shared_experts"]
+AFMOE = llama_like(
+    "afmoe",
+    "Afmoe",
+    *windows(every=4, window=1024),
+    by_layer_types("rotary_layers", _local),
+    Alias("global_attn_every_n_layers", of="sliding_window_pattern"),
+    *choice(64, 6),
+    expert_width(1408),
+    replace(_DENSE, theirs="num_dense_layers"),
+    replace(_N_SHARED, theirs="num_shared_experts", default=2),
+    factor("route_scale", "decoder.experts.scale"),
+    same("mup_enabled", "decoder.input.scale", default=False),
+    *only(attention_bias=False, output_router_logits=False),
+    constants=SIGMOID
+    | {
+        "decoder.experts.normalised": True,
+        "decoder.norm_place": "sandwich",
+        "decoder.attn_gate": True,
+        "decoder.qk_norm": True,
+    },
+    rules=mixture_rules(PROJECTIONS, shared="shared_experts", correction="expert_bias", rest=_afmoe_rules),
+    n_classes=2,
+    vocab_size=200_192,
+    hidden_size=2048,
+    intermediate_size=6144,
+    num_attention_heads=16,
+    head_dim=128,
+    rms_norm_eps=1e-5,
+    max_length=16_384,
 )
