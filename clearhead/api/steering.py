@@ -42,10 +42,11 @@ def pair(line: str) -> tuple[str, str]:
     return source, target
 
 
-def batches_of(model: Model, texts: Sequence[Text], *, size: int = AT_ONCE) -> Inputs:
-    """Batches of texts as the network reads them, of `size` texts each."""
+def batches_of(model: Model, texts: Sequence[Text]) -> Inputs:
+    """Batches of texts as the network reads them, of AT_ONCE texts each."""
     return [
-        [model.here(tokens) for tokens in _together(model, texts[at : at + size])] for at in range(0, len(texts), size)
+        [model.here(tokens) for tokens in _together(model, texts[at : at + AT_ONCE])]
+        for at in range(0, len(texts), AT_ONCE)
     ]
 
 

@@ -61,7 +61,7 @@ class Tokens:
         valid = cells >= width - lengths[:, None] if left else cells < lengths[:, None]
         rows = valid.flatten().nonzero()[:, 0]
         ids = torch.full((len(sequences), width), fill)
-        ids.view(-1)[rows] = _joined(sequences).to(ids.device)
+        ids.view(-1)[rows] = torch.cat([_row(sequence) for sequence in sequences]).to(ids.device)
         stored = rows if packed and not left else None
         return cls(ids, None if len(rows) == valid.numel() else valid, rows=stored)
 
@@ -244,13 +244,7 @@ class _Unpack(torch.autograd.Function):
 def _scattered(rows: Tensor, stored: Tensor, n: int, n_cells: int) -> Tensor:
     if n == n_cells:
         return rows[:n]
-    if rows.device.type != "cpu" or torch.compiler.is_compiling():
-        return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
-    # Each cell gathers its row: PyTorch's kernel that puts rows into cells takes four times as long on a CPU.
-    source = torch.full((n_cells,), -1)
-    source[stored[:n]] = torch.arange(n)
-    grid = rows.index_select(0, source.clamp(min=0))
-    return grid.index_fill_(0, (source < 0).nonzero()[:, 0], 0.0)
+    return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
 
 
 def round_up(n: int) -> int:
@@ -263,18 +257,6 @@ def _is_sized(sequence: object) -> bool:
     return isinstance(sequence, Sized) and not isinstance(sequence, str)
 
 
-def _joined(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """The ids of all sequences in one row."""
-    if all(type(sequence) is list for sequence in sequences):
-        ids = [one for sequence in sequences for one in sequence]
-        if set(map(type, ids)) == {int}:  # One conversion in place of one for each sequence.
-            try:
-                return torch.tensor(ids)
-            except (RuntimeError, ValueError, OverflowError):
-                pass  # The error names the sequence.
-    return torch.cat([_row(sequence).to("cpu", torch.int64) for sequence in sequences])
-
-
 def _row(sequence: Sequence[int]) -> Tensor:
     try:
         row = torch.as_tensor(sequence)
@@ -282,7 +264,7 @@ def _row(sequence: Sequence[int]) -> Tensor:
         row = None
     if row is None or row.ndim != 1 or row.is_floating_point() or row.is_complex() or row.dtype == torch.bool:
         raise UserError(f"sequences: expected ids, whole numbers, got {brief(sequence)}")
-    return row
+    return row.to("cpu", torch.int64)
 
 
 def _real(grid: Tensor, valid: Tensor | None, rows: Tensor | None) -> Tensor:

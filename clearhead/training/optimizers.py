@@ -92,7 +92,7 @@ class Muon(torch.optim.Optimizer):
                 rounding.store(half, full)
 
 
-def orthogonalize(matrices: Tensor, *, steps: int = 5, eps: float = 1e-7) -> Tensor:
+def orthogonalize(matrices: Tensor) -> Tensor:
     """U S' V^T for U S V^T, with S' near 1: a quintic Newton-Schulz iteration (Jordan 2024).
 
     x <- a x + (b A + c A A) x, A = x x^T, with a, b, c = 3.4445, -4.7750, 2.0315, whose slope at 0 is so
@@ -100,8 +100,8 @@ def orthogonalize(matrices: Tensor, *, steps: int = 5, eps: float = 1e-7) -> Ten
     with rows <= columns.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrices / matrices.flatten(1).norm(dim=1).clamp(min=eps)[:, None, None]
-    for _ in range(steps):
+    x = matrices / matrices.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]
+    for _ in range(5):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x

@@ -32,9 +32,9 @@ def read_json(path: Path, *, limit: int = LIMIT, remedy: str = AGAIN) -> JsonObj
     return document
 
 
-def read_list(path: Path, *, limit: int = CONFIG_LIMIT) -> list[JsonValue]:
+def read_list(path: Path) -> list[JsonValue]:
     """The list in a file. Raises UserError like `read_json`."""
-    document = _read(path, limit, AGAIN)
+    document = _read(path, CONFIG_LIMIT, AGAIN)
     if not isinstance(document, list):
         raise UserError(f"{path}: expected a JSON list, got {type(document).__name__}; {AGAIN}")
     return document
