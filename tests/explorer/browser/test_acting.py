@@ -131,7 +131,7 @@ def test_a_weight_by_the_slider(translator: Opened, renormalise: bool) -> None:
     )
     translator.unfold()
     if not renormalise:
-        translator.page.get_by_label("keep the row's sum at 1").uncheck()
+        translator.page.get_by_label("keep the row’s sum at 1").uncheck()
     translator.page.locator("#weight").fill(str(share))
     row = row_of(translator.served, query)
     others = torch.arange(len(row)) != key
@@ -252,7 +252,7 @@ def test_two_sentences_and_a_patch(translator: Opened) -> None:
     says(translator, plain, other)
     translator.button("Research").click()
     translator.choose("encoder", 1, "attn", 0)
-    translator.button("Patch head 1.0 of B with A's value", ".research").click()
+    translator.button("Patch head 1.0 of B with A’s value", ".research").click()
     translator.settled()
     at = "encoder.blocks.1.attn.z[h=0]"
     taken = translator.served.trace(SOURCE, TARGET)[0][at]

@@ -53,7 +53,7 @@ def test_a_weight_of_7_is_no_share(open_page: Open) -> None:
     field.press("Enter")
     opened.page.get_by_role("alert").get_by_text("between 0 and 1").wait_for()
     assert opened.fragment().get("edits", []) == [], "refused while the row adds up to 1"
-    opened.page.get_by_label("keep the row's sum at 1").uncheck()
+    opened.page.get_by_label("keep the row’s sum at 1").uncheck()
     field.fill("7")
     field.press("Enter")
     opened.page.get_by_text("weight 7.000").first.wait_for()

@@ -15,25 +15,10 @@ export function ticks(low: number, high: number, count: number): number[] {
   return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** Powers of ten within; round numbers where fewer than two are. */
-function logTicks(low: number, high: number, count: number): number[] {
-  const first = Math.ceil(Math.log10(low) - 1e-9);
-  const last = Math.floor(Math.log10(high) + 1e-9);
-  const powers = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => 10 ** (first + i));
-  return powers.length > 1 ? powers : ticks(low, high, count);
-}
-
 export function linearScale([low, high]: [number, number], [from, to]: [number, number], count = 4): Scale {
   const span = high - low || 1;
   const place = (value: number): number => from + ((value - low) / span) * (to - from);
   return Object.assign(place, { ticks: ticks(low, high, count) });
-}
-
-/** For positive values. */
-export function logScale([low, high]: [number, number], [from, to]: [number, number], count = 4): Scale {
-  const span = Math.log(high / low) || 1;
-  const place = (value: number): number => from + (Math.log(Math.max(value, low) / low) / span) * (to - from);
-  return Object.assign(place, { ticks: logTicks(low, high, count) });
 }
 
 /** [smallest, largest] of what is finite; [0, 1] of nothing. */

@@ -17,8 +17,8 @@ import { mostTelling, type Telling } from "./telling";
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
 
-/** What is decided in a run, as the overview measures it: at which position, and the head without which the first answer, `was`, falls most, to `p`. */
-interface Decided { run: Run; position: number; head: { z: string; was: OverviewAnswer; p: number } | null }
+/** What is decided in a run, as the overview measures it: at which position, the word without which the one answer of a text moves more than without any head, and the head without which the first answer, `was`, falls most, to `p`. */
+interface Decided { run: Run; position: number; word?: number | undefined; head: { z: string; was: OverviewAnswer; p: number } | null }
 
 interface Good { page: Page; past: Page[]; future: Page[] }
 
@@ -97,13 +97,20 @@ export class Explorer {
     const position = untrack(() => this.page.position);
     host.ask("overview", { run: a.request, part: "heads", later: true, ...(position !== null && { position }) }, asking.signal).then(({ json, tensors }) => {
       const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], p = tensors.get("p")?.data[i] ?? NaN;
-      this.decided = { run: a, position: json.position ?? 0, head: at && was && p <= 1 ? { z: at, was, p } : null };
+      const word = this.wordOf(json.decided?.part?.at[0]);
+      this.decided = { run: a, position: json.position ?? 0, word, head: at && was && p <= 1 ? { z: at, was, p } : null };
       const begun = this.#begun;
       this.#begun = null;
       const isThere = begun && Object.entries(begun).every(([name, value]) => this.page[name as keyof Telling] === value);
-      if (at && isThere) this.go(mostTelling(a, at) ?? {});
+      if (at && isThere) this.go(mostTelling(a, at, word) ?? {});
     }, () => null); // A place shows what it can without it.
     return () => asking.abort();
+  }
+
+  /** The word at an address that decides, where the answer is one of a whole text: the places begin there. A decoder's begin where its answer is made. */
+  wordOf(at = ""): number | undefined {
+    const { decoder, head: { kind } } = this.about.plan.config;
+    return decoder || /language|span/.test(kind) || !at ? undefined : Number(/\d+(?=]$)/.exec(at));
   }
 
   /** The side that is shown. Without a B it is A. */
@@ -135,7 +142,7 @@ export class Explorer {
   /** The token that a place of one token is about. The embedding begins with the one that the deciding head reads, or a mark reads. */
   get word(): number {
     const { a, page, decided } = this, { view, mode, stack, part, query, key } = page;
-    if (!a || view !== "embedding" || mode === "learn" || part !== "attn") return query;
+    if (!a || view !== "embedding" || mode === "learn" || part !== "attn" || decided?.word === query) return query;
     const told = decided?.run === a && decided.head ? mostTelling(a, decided.head.z) : null, tokens = a.reply.tokens[stack] ?? [];
     return (told?.part === part && told.stack === stack && told.query === query && told.key === key) || (tokens[query]?.span === null && tokens[key]?.span) ? key : query;
   }

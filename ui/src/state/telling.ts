@@ -7,8 +7,8 @@ import type { Run } from "./run";
 export type Telling = Pick<Page, "stack" | "layer" | "part" | "head" | "query" | "key">;
 
 /** Of the cross-attentions, or else of all, the head in which each word looks most at a word of its own choice; or the one
- *  at `z`, `encoder.blocks.0.attn.z[h=3]`. */
-export function mostTelling(run: Run, z = ""): Telling | null {
+ *  at `z`, `encoder.blocks.0.attn.z[h=3]`. It is seen at the word that looks most, or at `word`. */
+export function mostTelling(run: Run, z = "", word?: number): Telling | null {
   const all = run.plan.ops.flatMap(({ out }) => {
     const found = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)\.weights$/.exec(out);
     return found ? [{ out, stack: found[1] as StackName, layer: Number(found[2]), part: found[3] as Part }] : [];
@@ -26,7 +26,7 @@ export function mostTelling(run: Run, z = ""): Telling | null {
       const chosen = new Set(looks.filter(({ share }) => share > 0).map(({ key }) => key));
       const score = looks.reduce((sum, { share }) => sum + share, 0) * chosen.size;
       if (score <= most) return;
-      const query = looks.reduce((top, { share }, i) => (share > looks[top]!.share ? i : top), 0);
+      const query = word ?? looks.reduce((top, { share }, i) => (share > looks[top]!.share ? i : top), 0);
       [most, best] = [score, { stack, layer, part, head, query, key: looks[query]!.key }];
     });
   }

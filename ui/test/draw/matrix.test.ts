@@ -102,9 +102,3 @@ test("T shows the table of a picture, and hides it", async () => {
   await press("t");
   expect(beside.classList.contains("visually-hidden")).toBe(true);
 });
-
-test("only the cells that differ in run B are marked", () => {
-  const compare = Float32Array.of(0, 0.5, 0.3, 0.501);
-  matrix(2, { compare });
-  expect(cells().filter((td) => td.classList.contains("differs"))).toEqual([cell(1, 0)]);
-});

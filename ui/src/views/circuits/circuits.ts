@@ -89,7 +89,7 @@ export function road(edges: readonly Edge[], config: ModelConfig): Edge[] {
 export interface Spot { part: Part; x: number; y: number; score: number }
 
 /** Room around the parts: beside them for what goes in and the answer, above and below for their names. */
-export const ROOM = { left: 88, right: 88, top: 52, foot: 20 };
+export const ROOM = { left: 104, right: 104, top: 52, foot: 20 };
 export interface Size { width: number; pitch: number }
 
 const crossesOf = (config: ModelConfig, stack: StackName): 2 | 3 => (stack === "decoder" && config.encoder ? 3 : 2);

@@ -19,11 +19,11 @@ export interface Swept {
 /** A cell that a reader chose. */
 export interface Cell { at: string; axis: "t" | "h"; index: number }
 
-/** A site in words, such as "Encoder, block 0, head 3". */
+/** A site in words, such as "Encoder, block 0, head 3", or with what `tokens` calls its position. */
 export function named(site: string, tokens: readonly string[] = []): string {
   const [, stack, n = "", value = "", axis, index = ""] = /^(\w+)\.blocks\.(\d+)\.(\w+)[\w.]*(?:\[(\w)=(?:\d+ )?(.*)\])?$/.exec(site) ?? [];
   if (!stack) return site;
-  const what = axis === "h" ? t(value === "cross" ? "patching.cross" : "patching.head", { h: index }) : t(`patching.at.${value}`) + (axis ? ` “${(tokens[Number(index)] ?? index).replace("▁", "")}”` : "");
+  const what = axis === "h" ? t(value === "cross" ? "patching.cross" : "patching.head", { h: index }) : t(`patching.at.${value}`) + (axis ? ` ${tokens[Number(index)] ?? index}` : "");
   return t("patching.part", { stack: t(`stack.${stack}`), n, what });
 }
 
@@ -43,8 +43,8 @@ export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, F
   });
 }
 
-/** A share that may be negative or more than all. */
-export const portion = (x: number): string => (x > 0 && x < 0.995 ? percent(x) : `${num(100 * x, 0)}\u00a0%`);
+/** A share that may be negative or more than all; a little more is all. */
+export const portion = (x: number): string => (x > 0 && x < 1.05 ? percent(Math.min(1, x)) : `${num(100 * x, 0)}\u00a0%`);
 
 /** What a matrix of states is, such as "Encoder, self-attention". */
 export const titleOf = ({ stack, value }: Swept): string =>
