@@ -1,10 +1,11 @@
 """Models of pictures or sounds whose text model opens alone, as text_parts.toml says. Imports no torch."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pkgutil import resolve_name
+from typing import Any
 
 from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.pictures_and_sounds.pictures import text_part
@@ -34,7 +35,18 @@ def __getattr__(name: str) -> tuple[Family, ...]:
         )
         for text in table["texts"]
     )
-    return tuple(_called(one, also, table.get("spelled")) for one in found)
+    return tuple(_called(_by_default(one, table.get("defaults", {})), also, table.get("spelled")) for one in found)
+
+
+def _by_default(family: Family, values: Mapping[str, Any]) -> Family:
+    """The family whose text_config has these values of fields that a config leaves out."""
+
+    def modernize(document: dict[str, Any]) -> dict[str, Any]:
+        text = document.get("text_config")
+        own = {"text_config": {**values, **text}} if isinstance(text, Mapping) else {}
+        return family.modernize({**document, **own})
+
+    return replace(family, modernize=modernize)
 
 
 def _called(family: Family, also: Sequence[str], spelled: Sequence[str] | None) -> Family:
