@@ -301,8 +301,8 @@ def painted(paints: list[tuple[float, float]], limit: float) -> list[Figure]:
     """Medians."""
     first, shown = (median(times) for times in zip(*paints, strict=True))
     return [
-        Figure("first paint, s, median of 5", first, limit, at_most=True),
-        Figure("numbers on the screen, s, median of 5", shown, limit, at_most=True),
+        Figure("time until the first paint, s, median of 5", first, limit, at_most=True),
+        Figure("time until the numbers appear, s, median of 5", shown, limit, at_most=True),
     ]
 
 

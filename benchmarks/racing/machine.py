@@ -58,7 +58,8 @@ class Machine(Config):
     def __str__(self) -> str:
         environment = "".join(f"; {name}={value}" for name, value in self.environment.items())
         return (
-            f"{self.processor} ({self.capability}), {self.threads} threads on {self.cores} cores, {self.memory_gb} GB,"
+            f"{self.processor} ({self.capability}), {self.threads} thread{'s' * (self.threads != 1)} on"
+            f" {self.cores} cores, {self.memory_gb} GB,"
             f" load {self.load}; {self.system}, Python {self.python}, torch {self.torch}, clearhead {self.clearhead}"
             f"{environment}."
         )

@@ -25,7 +25,8 @@ norm drawn too): all its variants of the config, batches of unequal lengths padd
 eager and SDPA attention, ours explicit, traced, fused and packed, all in float32 on real positions. The bound is
 1e-5 of max(1, largest value of the reference), and never above 1e-4. A round trip is ours opened from the reference's
 folder, saved, opened by the reference (no missing, unexpected or misshapen tensor) and by us again, all equal to the
-bit. Texts are 64 tokens in float64, in batches with padding, greedy and with 4 beams (length penalty 0.6 and 2.0).
+bit. Generated texts have 64 tokens. Both libraries generate them in float64, in batches with padding, once greedily and
+then with 4 beams (length penalties 0.6 and 2.0).
 """
 
 

@@ -92,7 +92,8 @@ def by_tests(row: Row) -> Counted:
     broken = sum(n for what, n in counts.items() if what.startswith(("failed", "error")))
     skipped = f", {counts['skipped']} skipped" if "skipped" in counts else ""
     drawn = ", properties of 500 drawn examples each" if row.thorough else ""
-    return Counted(counts["passed"] + broken, broken, f"{counts['passed']} tests{skipped}{drawn}")
+    passed = f"{counts['passed']} test{'s' * (counts['passed'] != 1)}"
+    return Counted(counts["passed"] + broken, broken, f"{passed}{skipped}{drawn}")
 
 
 def put_into(page: Path, found: list[Result]) -> None:
@@ -104,8 +105,10 @@ def put_into(page: Path, found: list[Result]) -> None:
     lines |= {str(result.row.number): str(result) for result in found}
     kept = [int(number) for number, line in lines.items() if " | yes | " in line]
     inside, more = sum(number <= IN_MATRIX for number in kept), len(rows()) - IN_MATRIX
-    beyond = f"{len(kept) - inside} of {more} beyond it"
-    table = [f"{inside} of {IN_MATRIX} rows of the matrix held in this run, and {beyond}. {Machine.now(None)}"]
+    missing = len(rows()) - len(lines)
+    beyond = f"{len(kept) - inside} of the {more} further rows" + f"; {missing} have not been run yet" * (missing > 0)
+    matrix = f"{inside} of the {IN_MATRIX} rows of the matrix held"
+    table = [f"When they were last run, {matrix}, and {beyond}. The newest run: {Machine.now(None)}"]
     for area in dict.fromkeys(row.area for row in rows()):
         table += ["", f"### {area}", "", "| row | promise | kept | what was counted | when |", "|---|---|---|---|---|"]
         table += [lines[number] for row in rows() if row.area == area and (number := str(row.number)) in lines]
