@@ -9,10 +9,10 @@ import pytest
 from tests.checkpoints.families.hub import CONFIGS
 from tests.shell import Shell
 
-RECURRENT = {
-    "model_type": "recurrent_gemma",
-    "architectures": ["RecurrentGemmaForCausalLM"],
-    "lru_width": 2560,
+FORECASTER = {
+    "model_type": "patchtsmixer",
+    "architectures": ["PatchTSMixerForPrediction"],
+    "prediction_length": 16,
     "hidden_size": 24,
 }
 
@@ -34,21 +34,21 @@ def test_a_config_that_opens(alone: bool, tmp_path, shell: Shell):
 
 
 def test_a_config_that_does_not(tmp_path, shell: Shell):
-    file = written(tmp_path, RECURRENT)
+    file = written(tmp_path, FORECASTER)
     said = shell("check", file)
-    missing = "  missing: linear attention or recurrent layers (lru_width=2560)"
-    assert (said.code, said.lines[:2]) == (2, ["does not open: recurrent_gemma, RecurrentGemmaForCausalLM", missing])
+    missing = "  missing: forecasts of time series (prediction_length=16)"
+    assert (said.code, said.lines[:2]) == (2, ["does not open: patchtsmixer, PatchTSMixerForPrediction", missing])
     assert said.err.startswith(
-        f"error: {file}:model_type: expected an architecture that clearhead opens, got 'recurrent_gemma'"
+        f"error: {file}:model_type: expected an architecture that clearhead opens, got 'patchtsmixer'"
     )
     assert said.err.count("\n") == 1
 
 
 def test_for_programs(tmp_path, shell: Shell):
-    said = shell("check", written(tmp_path, RECURRENT), "--json")
+    said = shell("check", written(tmp_path, FORECASTER), "--json")
     assert (said.code, said.json["verdict"], said.json["parameters"]) == (2, "does not open", None)
     assert said.json["missing"] == [
-        {"mechanism": "linear attention or recurrent layers", "field": "lru_width", "value": 2560}
+        {"mechanism": "forecasts of time series", "field": "prediction_length", "value": 16}
     ]
     told = shell.done("check", written(tmp_path, CONFIGS["qwen3"]), "--json").json
     assert (told["verdict"], told["error"]) == ("opens", "")
@@ -82,7 +82,7 @@ def test_only_the_config_of_a_model_that_does_not_open_is_downloaded(tmp_path, m
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    written(tmp_path, RECURRENT)
-    said = shell("check", "google/recurrentgemma-2b")
-    assert (said.code, said.lines[0]) == (2, "does not open: recurrent_gemma, RecurrentGemmaForCausalLM")
+    written(tmp_path, FORECASTER)
+    said = shell("check", "ibm-granite/granite-timeseries-patchtsmixer")
+    assert (said.code, said.lines[0]) == (2, "does not open: patchtsmixer, PatchTSMixerForPrediction")
     assert [sorted(names) for names in asked] == [["config.json", "modules.json"]]

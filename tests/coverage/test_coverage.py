@@ -14,8 +14,8 @@ later("transformers")
 
 COUNTS = {
     "repositories": 10,
-    "classes": {"GPT2LMHeadModel": 5, "GPT2DoubleHeadsModel": 1, "GPT2WithoutTable": 1, "RwkvForCausalLM": 3},
-    "top_list": {"millions": {"gpt2": 3.0, "rwkv": 1.0}},
+    "classes": {"GPT2LMHeadModel": 5, "GPT2DoubleHeadsModel": 1, "GPT2WithoutTable": 1, "PatchTSMixerForPrediction": 3},
+    "top_list": {"millions": {"gpt2": 3.0, "patchtsmixer": 1.0}},
 }
 
 
@@ -23,13 +23,13 @@ def test_a_verdict_for_each(monkeypatch):
     """One that opens, with two classes of it; one with a missing mechanism; one of which a part opens."""
     family = next(one for one in families() if one.model_type == "gpt2")
     monkeypatch.setattr(page, "families", lambda: (replace(family, heads=family.heads[:2]),))
-    lines = [page.line(one) for folder in ("gpt2", "rwkv", "vipllava") for one in folders.rows(folder)]
-    gpt2, rwkv, llava = lines
+    lines = [page.line(one) for folder in ("gpt2", "patchtsmixer", "vipllava") for one in folders.rows(folder)]
+    gpt2, mixer, llava = lines
     assert (gpt2.kind, gpt2.why, len(gpt2.opens), gpt2.also) == ("opens", "", 2, ("GPT2DoubleHeadsModel",))
     assert gpt2.gap < 1e-5
-    assert rwkv.why.startswith("linear attention or recurrent layers (attention_hidden_size=4096)")
+    assert mixer.why.startswith("forecasts of time series (prediction_length=16)")
     assert "text_config (llama): opens" in llava.why
-    text = page.page([replace(gpt2, others=("GPT2WithoutTable",)), rwkv, llava], COUNTS, "now")
+    text = page.page([replace(gpt2, others=("GPT2WithoutTable",)), mixer, llava], COUNTS, "now")
     for figure in (
         "- 3 modelling folders, 0 crashes; now.",
         "**60.0% of 10 repos",
