@@ -59,23 +59,31 @@ function withoutBoundary(): Plugin {
   };
 }
 
-/** Svelte's code for `await` in components, which none has: what waits for it goes. */
-function withoutAwait(): Plugin {
-  const GONE: Record<string, [string, string]> = {
-    "reactivity/async.js": ["if (async.length === 0 && pending.length === 0)", "if (true)"],
-    "dom/blocks/branches.js": ["var defer = should_defer_append();", "const defer = false;"],
-    "dom/blocks/each.js": ["var defer = should_defer_append();", "const defer = false;"],
+/** Svelte's code for `await` in components, components without runes, forks of the state and lists of several choices, which none has: what serves them goes. */
+function withoutUnused(): Plugin {
+  const GONE: Record<string, [string, string][]> = {
+    "flags/index.js": [["export let ", "export const "], ["_mode_flag = true;", "_mode_flag;"], ["\tasync_mode_flag = false;", ""]],
+    "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0)", "if (true)"]],
+    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"]],
+    "client/reactivity/deriveds.js": [["!current_batch?.is_fork", "true"], ["current_batch?.is_fork", "false"]],
+    "client/reactivity/sources.js": [["!batch.is_fork", "true"]],
+    "client/runtime.js": [["current_batch?.is_fork", "false"]],
+    "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
+    "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"]],
+    "client/dom/elements/bindings/select.js": [["select.multiple", "false"], ["'__defaultValue' in select", "false"]],
   };
   return {
-    name: "without-await",
+    name: "without-unused",
     apply: "build",
     enforce: "pre",
     transform(code, id) {
-      const file = id.split("svelte/src/internal/client/")[1] ?? "";
-      if (!(file in GONE)) return;
-      const [waits, not] = GONE[file]!;
-      if (!code.includes(waits)) throw new Error(`${id}: expected "${waits}"; adapt without-await to this svelte`);
-      return { code: code.replace(waits, not), map: null };
+      const file = id.split("svelte/src/internal/")[1] ?? "";
+      let left = code;
+      for (const [unused, not] of GONE[file] ?? []) {
+        if (!left.includes(unused)) throw new Error(`${id}: expected "${unused}"; adapt without-unused to this svelte`);
+        left = left.replaceAll(unused, not);
+      }
+      return file in GONE ? { code: left, map: null } : undefined;
     },
   };
 }
@@ -116,7 +124,7 @@ function served(): Plugin {
   };
 }
 
-const plugins = () => [mountedOnly(), withoutBoundary(), withoutAwait(), svelte()];
+const plugins = () => [mountedOnly(), withoutBoundary(), withoutUnused(), svelte()];
 const options = (input: string): BuildOptions => ({
   target: "es2022",
   cssCodeSplit: false,

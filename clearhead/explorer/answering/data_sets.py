@@ -33,6 +33,8 @@ from clearhead.trace import Address
 
 MOST_TEXTS, MOST_READ = 2000, 200_000
 """Texts that are looked at, drawn at random, and the first of a data set among which they are drawn."""
+FEWEST = 6
+"""Words of a text, if some have so many: in a shorter one a large weight says little."""
 LONGEST = 128
 """Tokens of each text that are looked at."""
 AT_A_TIME = 0.5
@@ -120,8 +122,9 @@ class DataSet:
         """The texts, and what they are. Raises UserError if there are none."""
         if self._texts is None:
             every, self._name = data_of(self.opened)
-            some = itertools.islice(every, MOST_READ)
-            self._texts = [text for _, text in drawn(some, MOST_TEXTS)]
+            some = [*itertools.islice(every, MOST_READ)]
+            longer = [text for text in some if len((text if isinstance(text, str) else " ".join(text)).split()) >= FEWEST]
+            self._texts = [text for _, text in drawn(longer or some, MOST_TEXTS)]
         if not self._texts:
             raise UserError(
                 "examples: expected data, got none with this model; try clearhead explore MODEL --data FILE"

@@ -6,7 +6,7 @@ import { hasPlace, placeOf } from "../state/places";
 import { answerAt, percent, placeName, t, tokensOf, wordOf, type Explorer } from "./kit";
 
 const FOLLOWS: Partial<Record<PlaceName, PlaceName>> = {
-  tokens: "embedding", embedding: "attention", position: "attention", attention: "output", output: "residual", norm: "ffn", ffn: "lens", residual: "lens", lens: "logits", generation: "logits",
+  tokens: "embedding", embedding: "attention", position: "attention", attention: "output", output: "residual", norm: "ffn", ffn: "lens", residual: "lens", vector: "logits", lens: "logits", generation: "logits",
 };
 
 export function nextOf(app: Explorer): { said: string; act: () => void } | null {
