@@ -59,19 +59,23 @@ function withoutBoundary(): Plugin {
   };
 }
 
-/** Svelte's code for `await` in components, components without runes, forks of the state and lists of several choices, which none has: what serves them goes. */
+/** Svelte's code for `await` in components, components without runes, forks of the state, transitions and lists of several
+ *  choices, which none has: what serves them goes. */
 function withoutUnused(): Plugin {
   const GONE: Record<string, [string, string][]> = {
     "flags/index.js": [["export let ", "export const "], ["_mode_flag = true;", "_mode_flag;"], ["\tasync_mode_flag = false;", ""]],
     "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0)", "if (true)"]],
-    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"]],
+    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["this.#commit();", ""]],
     "client/reactivity/deriveds.js": [["!current_batch?.is_fork", "true"], ["current_batch?.is_fork", "false"]],
     "client/reactivity/sources.js": [["!batch.is_fork", "true"]],
     "client/runtime.js": [["current_batch?.is_fork", "false"]],
     "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
-    "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"]],
+    "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"], ["(flags & EACH_IS_ANIMATED) !== 0", "false"]],
+    "client/reactivity/effects.js": [["effect.nodes && effect.nodes.t", "null"]],
     "client/dom/elements/bindings/select.js": [["select.multiple", "false"], ["'__defaultValue' in select", "false"]],
   };
+  /** Methods of a batch that only such code calls. */
+  const CUT = ["#is_deferred", "#commit", "increment", "decrement", "settled", "transfer_reactions", "oncommit", "ondiscard"];
   return {
     name: "without-unused",
     apply: "build",
@@ -83,6 +87,7 @@ function withoutUnused(): Plugin {
         if (!left.includes(unused)) throw new Error(`${id}: expected "${unused}"; adapt without-unused to this svelte`);
         left = left.replaceAll(unused, not);
       }
+      if (file === "client/reactivity/batch.js") for (const name of CUT) left = left.replace(new RegExp(`\\n\\t${name}\\(.*\\) \\{[^]*?\\n\\t\\}(?=\\n)`), "");
       return file in GONE ? { code: left, map: null } : undefined;
     },
   };

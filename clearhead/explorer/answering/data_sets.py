@@ -34,7 +34,7 @@ from clearhead.trace import Address
 MOST_TEXTS, MOST_READ = 2000, 200_000
 """Texts that are looked at, drawn at random, and the first of a data set among which they are drawn."""
 FEWEST = 6
-"""Words of a text, if some have so many: in a shorter one a large weight says little."""
+"""Words of a text in which attention is looked for: in a shorter one a large weight says little."""
 LONGEST = 128
 """Tokens of each text that are looked at."""
 AT_A_TIME = 0.5
@@ -122,9 +122,8 @@ class DataSet:
         """The texts, and what they are. Raises UserError if there are none."""
         if self._texts is None:
             every, self._name = data_of(self.opened)
-            some = [*itertools.islice(every, MOST_READ)]
-            longer = [text for text in some if len((text if isinstance(text, str) else " ".join(text)).split()) >= FEWEST]
-            self._texts = [text for _, text in drawn(longer or some, MOST_TEXTS)]
+            some = itertools.islice(every, MOST_READ)
+            self._texts = [text for _, text in drawn(some, MOST_TEXTS)]
         if not self._texts:
             raise UserError(
                 "examples: expected data, got none with this model; try clearhead explore MODEL --data FILE"
@@ -136,6 +135,8 @@ def examples(opened: Opened, question: ExamplesQuestion) -> Reply[ExamplesReply]
     """The strongest texts so far, each with the strength of its tokens."""
     data = opened.kept(DataSet, lambda: DataSet(opened))
     texts, name = data.texts()
+    if question.at.partition("[")[0].endswith(".weights"):
+        texts = longer(texts)
     scan = data.scans.get(question.model_dump_json(), lambda: _scan(opened, question, texts))
     until = time.monotonic() + AT_A_TIME
     for _ in pieces(iter(lambda: scan.is_done or time.monotonic() >= until, True)):
@@ -143,6 +144,12 @@ def examples(opened: Opened, question: ExamplesQuestion) -> Reply[ExamplesReply]
     rows = [_row(one) for one in scan.found.best]
     about = {"measure": _measure(scan.found, question), "read": scan.found.n_read, "of": len(texts), "from": name}
     return Reply({**about, "done": scan.is_done, "rows": rows})
+
+
+def longer(texts: list[Text]) -> list[Text]:
+    """The texts of at least `FEWEST` words; all if there is none."""
+    some = [text for text in texts if len((text if isinstance(text, str) else " ".join(text)).split()) >= FEWEST]
+    return some or texts
 
 
 def _scan(opened: Opened, question: ExamplesQuestion, texts: list[Text]) -> Scan:

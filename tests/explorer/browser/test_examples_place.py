@@ -4,6 +4,7 @@ from typing import Any
 
 from clearhead.api import load
 from clearhead.capture import Example, Examples
+from clearhead.explorer.answering.data_sets import longer
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment
 from tests.explorer.browser.views import show
@@ -25,7 +26,7 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
     items = opened.page.locator("main ul li button")
     for name, at in kinds.items():
         opened.page.locator("main .segmented button", has_text=name).click()
-        best = _shown(Examples(served.model, TEXTS, at, top=60).all())
+        best = _shown(Examples(served.model, longer(TEXTS) if name == "where it looks" else TEXTS, at, top=60).all())
 
         def is_right(best=best) -> None:
             assert items.count() == len(best)
@@ -39,7 +40,7 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
                 _agrees(last, one.value)
 
         eventually(is_right)
-    best = Examples(served.model, TEXTS, f"{AT}.attn.weights[h=1]", top=12).all()
+    best = Examples(served.model, longer(TEXTS), f"{AT}.attn.weights[h=1]", top=12).all()
     opened.page.locator("main .segmented button", has_text="where it looks").click()
     eventually(items.first.click)
     becomes(lambda: opened.fragment().get("view", "attention"), "attention")
@@ -59,7 +60,7 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
         lead = opened.page.get_by_role("button", name="Which texts excite it most?")
         eventually(lambda opened=opened, lead=lead: _unfold(opened, lead))
         lead.click()
-        best = Examples(served.model, TEXTS, at, top=12).all()
+        best = Examples(served.model, longer(TEXTS) if view == "heads" else TEXTS, at, top=12).all()
         first = opened.page.locator("main ul li b").first
         eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
 
