@@ -81,7 +81,7 @@ def test_the_ops_of_the_guides_rotation_are_its_arithmetic(tmp_path):
 
 
 def test_a_kind_of_op_that_another_module_defines_is_refused():
-    mine = Kind(textwrap.dedent)
+    mine = Kind(textwrap.dedent)  # pyrefly: ignore
     with pytest.raises(UserError, match=r"^textwrap: expected a new name .* got 'add', which clearhead.model.ops def"):
         KINDS["add"] = mine
     with pytest.raises(UserError, match=r"^textwrap: expected a new name .* try 'textwrap.norm'$"):

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -146,10 +146,10 @@ def examples(opened: Opened, question: ExamplesQuestion) -> Reply[ExamplesReply]
     return Reply({**about, "done": scan.is_done, "rows": rows})
 
 
-def longer(texts: list[Text]) -> list[Text]:
+def longer(texts: Sequence[Text]) -> list[Text]:
     """The texts of at least `FEWEST` words; all if there is none."""
     some = [text for text in texts if len((text if isinstance(text, str) else " ".join(text)).split()) >= FEWEST]
-    return some or texts
+    return some or [*texts]
 
 
 def _scan(opened: Opened, question: ExamplesQuestion, texts: list[Text]) -> Scan:
