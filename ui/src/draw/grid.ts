@@ -3,8 +3,6 @@
 export interface Grid {
   rows: number;
   cols: number;
-  /** false: the values are the 8-bit ones of pictures, right to about 1/500 of a row's largest. */
-  exact: boolean;
   /** The largest |value| of an open cell: what the strongest colour means. */
   top: number;
   /** NaN where closed. */
@@ -25,14 +23,13 @@ export interface GridSource {
 }
 
 export function gridOf({ values, rows, cols, max, closed, top }: GridSource): Grid {
-  const exact = values instanceof Float32Array;
   const raw = (row: number, col: number): number => {
     const value = values[row * cols + col] ?? NaN;
-    return exact ? value : (value / 255) * (max?.[row] ?? 1);
+    return values instanceof Float32Array ? value : (value / 255) * (max?.[row] ?? 1);
   };
   const isClosed = (row: number, col: number): boolean => Number.isNaN(raw(row, col)) || (closed?.(row, col) ?? false);
   const at = (row: number, col: number): number => (closed?.(row, col) ? NaN : raw(row, col));
-  const grid = { rows, cols, exact, top: top ?? 0, at, closed: isClosed };
+  const grid = { rows, cols, top: top ?? 0, at, closed: isClosed };
   if (top === undefined) grid.top = largest(grid, whole(grid));
   return grid;
 }
@@ -95,5 +92,5 @@ export function pooled(grid: Grid, region: Region, rows: number, cols: number): 
       if (Number.isNaN(kept) || Math.abs(value) > Math.abs(kept)) values[cell] = value;
     }
   }
-  return { ...gridOf({ values, rows: height, cols: width, top: grid.top }), exact: grid.exact };
+  return gridOf({ values, rows: height, cols: width, top: grid.top });
 }

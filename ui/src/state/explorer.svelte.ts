@@ -225,10 +225,6 @@ export class Explorer {
     return this.#past.length > 0;
   }
 
-  get canRedo(): boolean {
-    return this.#future.length > 0;
-  }
-
   async undo(): Promise<void> {
     const before = this.#past.at(-1);
     if (!before) return;

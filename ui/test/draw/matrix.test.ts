@@ -45,13 +45,6 @@ test("closed cells are said to be masked, and are not zeros", () => {
   expect(cell(2, 0).textContent!.trim()).toBe(".00");
 });
 
-test("8-bit pixels show no number, but say one to a screen reader", () => {
-  matrix(2, { values: Uint8Array.of(255, 0, 128, 64), max: Float32Array.of(1, 0.5) });
-  const hidden = cell(1, 0).querySelector(".visually-hidden");
-  expect(cell(1, 0).textContent!.trim()).toBe(hidden!.textContent);
-  expect(hidden!.textContent).toContain(".25");
-});
-
 test("arrows, Home, End and Page keys move; Enter picks", async () => {
   const { selected, hovered } = matrix(20, { row: 0, col: 0 });
   cell(0, 0).focus();
