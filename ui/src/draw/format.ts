@@ -46,10 +46,10 @@ export function kl(x: number): string {
 
 const marks: Record<string, string> = { " ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽" };
 
-/** A token as it is shown: whitespace alone is made visible. */
+/** A token as it is shown: whitespace alone is made visible, and so are signs of control. */
 export function tokenText(token: string): string {
   if (token === "") return "∅";
-  return token.trim() === "" ? [...token].map((character) => marks[character] ?? "␣").join("") : token;
+  return token.trim() === "" ? [...token].map((character) => marks[character] ?? "␣").join("") : token.replace(/\p{Cc}/gu, (sign) => marks[sign] ?? `<0x${sign.charCodeAt(0).toString(16)}>`);
 }
 
 /** A token as a word in a sentence or at a figure's edge: without the mark of the space before it. */

@@ -29,7 +29,7 @@ test("kl is never negative", () => {
 });
 
 test("tokens", () => {
-  expect([" ", "\n\t", "", " the"].map(tokenText)).toEqual(["␣", "↵⇥", "∅", " the"]);
+  expect([" ", "\n\t", "", " the", ".\n", "\u0002"].map(tokenText)).toEqual(["␣", "↵⇥", "∅", " the", ".↵", "<0x2>"]);
   expect(short("unbelievably", 8)).toBe("unbelie…");
   expect(short("👩‍🔬🚀🚀🚀", 20)).toBe("👩‍🔬🚀🚀🚀");
 });

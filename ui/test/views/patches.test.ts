@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { meanOfHeads, pictureOf, split } from "../../src/views/image/patches";
+import { meanOfHeads, pictureOf } from "../../src/views/image/patches";
 
 describe("pictureOf", () => {
   it("makes the smallest number black and the largest full, channel by channel", () => {
@@ -16,13 +16,6 @@ describe("pictureOf", () => {
   it("is black where all numbers are the same", () => {
     expect([...pictureOf({ shape: [3, 1, 1], data: Float32Array.of(2, 2, 2) }).rgba]).toEqual([0, 0, 0, 255]);
   });
-});
-
-it("sets the class token apart from the patches", () => {
-  const { before, patches } = split([0.5, 0.25, 0.125, 0.125], 3);
-  expect(before).toEqual([0.5]);
-  expect([...patches]).toEqual([0.25, 0.125, 0.125]);
-  expect(split([0.5, 0.5], 2).before).toEqual([]);
 });
 
 it("takes the mean over heads", () => {
