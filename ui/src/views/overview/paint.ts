@@ -54,7 +54,7 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
       const moved = between(dots(block), flow);
       if (!(moved >= scene.dot)) continue;
       g.beginPath();
-      g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45), 0, 7);
+      g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.max(0, Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45)), 0, 7);
       [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.V, dim ? 0.3 : 0.9), rgba(c.bg, 1), 1.6];
       g.fill();
       g.stroke();
