@@ -1,6 +1,4 @@
-"""Decoders with selective state spaces: Mamba-2, Granite 4, Bamba, Falcon-H1, and Nemotron-H, which also has layers of
-other parts.
-"""
+"""Decoders with selective state spaces: Mamba-2, Granite 4, Bamba and Falcon-H1."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,8 +10,8 @@ from pydantic import JsonValue
 from clearhead.checkpoints.families.angles import modern, read_angles, rotary, write_angles
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like, renamed
 from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, GRANITE_WORDS, granite_like
-from clearhead.checkpoints.families.mixtures.mixtures import CORRECTION, number, stacked
-from clearhead.checkpoints.families.shared import ACTIVATIONS, FULL, MOST_LAYERS, decoder_language
+from clearhead.checkpoints.families.mixtures.mixtures import number, stacked
+from clearhead.checkpoints.families.shared import FULL, MOST_LAYERS, decoder_language
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
     Alias,
@@ -23,11 +21,10 @@ from clearhead.checkpoints.weights.fields import (
     computed,
     factor,
     ignored,
-    named,
     only,
     same,
 )
-from clearhead.checkpoints.weights.mapping import Rule, fused, leave_out, modules, rename, renames, split, squeezed
+from clearhead.checkpoints.weights.mapping import Rule, fused, modules, rename, renames, split, squeezed
 from clearhead.config import ModelConfig, StateSpace
 from clearhead.errors import UserError
 
@@ -123,7 +120,7 @@ def kinds_of(values: Values, theirs: str, *known: str) -> list[str]:
     return found
 
 
-def _layers(theirs: str, ours: str, own: Sequence[str], known: Sequence[str]) -> Field:
+def layer_numbers(theirs: str, ours: str, own: Sequence[str], known: Sequence[str]) -> Field:
     """The layers whose kind is among `own`, as our setting `ours`."""
 
     def read(_: Any, values: Values) -> list[int] | None:
@@ -190,7 +187,7 @@ MAMBA2 = llama_like(
 # --- experts -------------------------------------------------------------------------------------------------------
 
 
-def _experts(theirs: str, default: int, names: Mapping[str, tuple[str, Any]], **others: Any) -> tuple[Field, ...]:
+def experts(theirs: str, default: int, names: Mapping[str, tuple[str, Any]], **others: Any) -> tuple[Field, ...]:
     """The number of experts, which may be 0, and further fields: by the names there, ours and their defaults.
 
     Where the layers are of kinds, experts are those of the kind moe. `others` are settings that all models have.
@@ -260,12 +257,12 @@ GRANITE_MOE_HYBRID = granite_like(
     computed("mamba_d_head", "decoder.mixer.d_head", read=_head_width, default="auto", like=None),
     *LIMITS,
     _expand("mamba_expand"),
-    _layers("layer_types", "mixer.layers", (LINEAR,), (LINEAR, FULL)),
+    layer_numbers("layer_types", "mixer.layers", (LINEAR,), (LINEAR, FULL)),
     Alias(BLOCK_TYPES, of="layer_types"),
     computed("rope_parameters", "decoder.positions", read=_granite_positions, write=_granite_angles, default={}),
     computed("position_embedding_type", write=_granite_kind, default=None),
     computed("max_position_embeddings", write=_granite_length, default=2048),
-    *_experts(
+    *experts(
         "num_local_experts",
         8,
         {"num_experts_per_tok": ("n_chosen", 2), "intermediate_size": ("d_ff", 11_008), SHARED: ("shared", 1024)},
@@ -410,101 +407,4 @@ FALCON_H1 = beside(
     words=decoder_language("FalconH1ForCausalLM", "model.", factor("lm_head_multiplier", "head.scale"), tied=False),
     leave_out=("hidden_act",),
     max_length=8192,
-)
-
-# --- Nemotron-H (NVIDIA 2025) --------------------------------------------------------------------------------------
-
-KINDS = (LINEAR, FULL, "mlp", "moe")
-
-
-def _nemotron_modern(document: dict[str, Any]) -> dict[str, Any]:
-    """A name for each layer, in place of a letter for each."""
-    pattern, older = (document.pop(name, None) for name in ("hybrid_override_pattern", "layer_types"))
-    said: Any = document.get(BLOCK_TYPES) or older or pattern or [LINEAR, "moe", FULL, "mlp"]
-    if not isinstance(said, Sequence):
-        return document
-    kinds = [OLDER.get(str(kind), kind) for kind in said]
-    return document | {BLOCK_TYPES: kinds, "num_hidden_layers": len(kinds)}
-
-
-def _nemotron_rules(config: ModelConfig) -> Sequence[Rule]:
-    stack, at, ours = config.output, "layers.{i}.mixer", "decoder.blocks.{i}"
-    maps = {"up_proj": "up", "down_proj": "down"}
-    attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out"}
-    norms = ("attn_norm" if stack.mixes(i) else "ffn_norm" for i in range(stack.n_layers))
-    return (
-        leave_out("mtp.{a}.{b}.{c}", because="layers that predict further tokens"),
-        *modules("decoder", "", {**BLOCKS, "embedding": "embed.tokens"}),
-        *(rename(f"layers.{i}.norm.{{p}}", f"decoder.blocks.{i}.{norm}.{{p}}") for i, norm in enumerate(norms)),
-        *renames(at, f"{ours}.attn", attention),
-        *renames(f"{at}.experts.{{e}}", f"{ours}.ffn.experts.{{e}}", maps),
-        *renames(f"{at}.shared_experts", f"{ours}.ffn.shared", maps),
-        rename(f"{at}.gate.e_score_correction_bias", CORRECTION),
-        *renames(at, f"{ours}.ffn", {**maps, "gate": "router"}),
-        *mixer_rules(config, at),
-    )
-
-
-NEMOTRON_OTHERS = {
-    "num_local_experts": "n_routed_experts",
-    "mamba_n_groups": "n_groups",
-    "mamba_d_conv": "conv_kernel",
-    "mamba_conv_bias": "use_conv_bias",
-    "mamba_dt_min": "time_step_min",
-}
-NEMOTRON_H = llama_like(
-    "nemotron_h",
-    "NemotronH",
-    BIASES[1],
-    *mixer(mamba_num_heads=128, mamba_head_dim=64, ssm_state_size=128, n_groups=8, conv_kernel=4, use_conv_bias=True),
-    same("time_step_min", "decoder.mixer.least_step", default=0.001),
-    _layers(BLOCK_TYPES, "mixer.layers", (LINEAR,), KINDS),
-    _layers(BLOCK_TYPES, "mixing_layers", (LINEAR, FULL), KINDS),
-    _layers(BLOCK_TYPES, "ffn_layers", ("mlp", "moe"), KINDS),
-    *_experts(
-        "n_routed_experts",
-        8,
-        {
-            "num_experts_per_tok": ("n_chosen", 2),
-            "moe_intermediate_size": ("d_ff", 7688),
-            "moe_shared_expert_intermediate_size": ("shared", 7688),
-            "routed_scaling_factor": ("scale", 1.0),
-            "norm_topk_prob": ("normalised", True),
-            "n_group": ("n_groups", 1),
-            "topk_group": ("n_groups_chosen", 1),
-        },
-        scores="sigmoid",
-        correction=True,
-        group_best=2,
-    ),
-    named("mlp_hidden_act", "decoder.activation", names=ACTIVATIONS, default="relu2"),
-    *only(use_bias=False, mamba_hidden_act="silu", moe_latent_size=None),
-    *(Alias(other, of=name) for other, name in NEMOTRON_OTHERS.items()),
-    INITIAL,
-    ignored(
-        "attention_bias",
-        "num_logits_to_keep",
-        "use_mamba_kernels",
-        "mamba_ssm_cache_dtype",
-        "mamba_proj_bias",
-        "max_position_embeddings",
-    ),
-    ignored(
-        "expand", "chunk_size", "residual_in_fp32", "hidden_dropout", "time_step_limit", "sliding_window", "rope_theta"
-    ),
-    ignored(
-        "moe_shared_expert_overlap", "n_shared_experts", "mtp_*", "num_nextn_predict_layers", "output_router_logits"
-    ),
-    ignored("mamba_dt_*", "mamba_expand", "mamba_chunk_size", "partial_rotary_factor"),
-    constants={**MIXER, "decoder.gated": False, "decoder.positions.kind": "none"},
-    rules=_nemotron_rules,
-    words=decoder_language("NemotronHForCausalLM", "backbone.", tied=False),
-    n_classes=2,
-    modernize=_nemotron_modern,
-    leave_out=("hidden_act", "rope_parameters", "max_position_embeddings"),
-    vocab_size=131_072,
-    intermediate_size=21_504,
-    num_key_value_heads=8,
-    head_dim=128,
-    layer_norm_epsilon=1e-5,
 )

@@ -12,17 +12,16 @@ from clearhead.checkpoints.families.angles import (
     windowed_layers,
     windows,
 )
+from clearhead.checkpoints.families.as_encoder import as_encoder, encoding
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_heads, llama_like, llama_rules, renamed
 from clearhead.checkpoints.families.family import HeadMap
 from clearhead.checkpoints.families.shared import (
     ACTIVATIONS,
     FULL,
     LOCAL,
-    as_encoder,
     bare,
     by_layer_types,
     decoder_language,
-    encoding,
     neighbours,
     width_of,
 )

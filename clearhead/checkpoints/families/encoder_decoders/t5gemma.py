@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from clearhead.checkpoints.families.as_encoder import as_encoder, encoding
 from clearhead.checkpoints.families.decoders.llama import renamed
 from clearhead.checkpoints.families.decoders.two_kinds import GEMMA2, SANDWICH
 from clearhead.checkpoints.families.family import Family
-from clearhead.checkpoints.families.shared import as_encoder, bare, decoder_language, encoding
+from clearhead.checkpoints.families.shared import bare, decoder_language
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import ANOTHER, REQUIRED, Field, FieldRule, Values, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule
