@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from clearhead.checkpoints.families.angles import modern, rotary
+from clearhead.checkpoints.families.as_encoder import as_encoder, encoding
 from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
 from clearhead.checkpoints.families.encoders.bert import (
     NORM_AFTER,
@@ -21,11 +22,9 @@ from clearhead.checkpoints.families.encoders.bert import (
 from clearhead.checkpoints.families.encoders.roberta import exact_gelu, roberta_heads
 from clearhead.checkpoints.families.family import Family, HeadMap, prefixed
 from clearhead.checkpoints.families.shared import (
-    as_encoder,
     bare,
     encoder_classifier,
     encoder_language,
-    encoding,
     head_width,
     output_matrix,
     pooler_rules,
