@@ -79,9 +79,8 @@ def line(one: Modelled) -> Line:
 
 
 def _line(one: Modelled) -> Line:
-    heads = {
-        head.architecture: head for known in families() if known.model_type == one.model_type for head in known.heads
-    }
+    known = [family for family in families() if family.model_type == one.model_type and not family.read_only]
+    heads = {head.architecture: head for family in known for head in family.heads}
     if heads:
         return _compared(one, [*heads.values()])
     if (towers := towers_of({"model_type": one.model_type})) is not None:

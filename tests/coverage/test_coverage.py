@@ -23,7 +23,7 @@ def test_a_verdict_for_each(monkeypatch):
     """One that opens, with two classes of it; one with a missing mechanism; one of which a part opens."""
     family = next(one for one in families() if one.model_type == "gpt2")
     monkeypatch.setattr(page, "families", lambda: (replace(family, heads=family.heads[:2]),))
-    lines = [page.line(one) for folder in ("gpt2", "patchtsmixer", "vipllava") for one in folders.rows(folder)]
+    lines = [page.line(one) for folder in ("gpt2", "patchtsmixer", "video_llava") for one in folders.rows(folder)]
     gpt2, mixer, llava = lines
     assert (gpt2.kind, gpt2.why, len(gpt2.opens), gpt2.also) == ("opens", "", 2, ("GPT2DoubleHeadsModel",))
     assert gpt2.gap < 1e-5
