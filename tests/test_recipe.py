@@ -57,7 +57,7 @@ def test_recipe_is_valid_and_its_network_can_be_made(path: Path):
     assert (recipe.task == "translation") == isinstance(recipe, TranslationRecipe)
     config = architecture(recipe.model, 777)
     assert config.output.input.model_dump().get("vocab_size", 777) == 777
-    assert (config.encoder is None) == (recipe.task in ("lm", "chat"))
+    assert (config.encoder is None) == (recipe.task in ("lm", "chat", "captions"))
     limits = (recipe.training.steps, recipe.training.epochs, recipe.training.minutes)
     assert leaves_length(recipe) or any(limit is not None for limit in limits)
     assert validate(recipe.model_dump(mode="json"), where="again") == recipe, "a checkpoint's recipe is this one"

@@ -46,13 +46,13 @@ def reads_pairs(model: ModelBase, task: type[RecipeTask[Any]]) -> bool | None:
     return False if task.pair is None else model.contract.pairs
 
 
-def lines_of(model: ModelBase, task: type[RecipeTask[Any]], rows: Sequence[Row]) -> list[str]:
+def lines_of(model: ModelBase, task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1) -> list[str]:
     """The inputs as a task reads them, two texts as a `Pair`.
 
-    Raises UserError, which names the number of the input, for one of another kind.
+    Raises UserError, which names the number of the input beginning with `first`, for one of another kind.
     """
     pairs = reads_pairs(model, task)
-    return [_line(task, row, pairs=pairs, where=f"input {i}") for i, row in enumerate(rows, 1)]
+    return [_line(task, row, pairs=pairs, where=f"input {i}") for i, row in enumerate(rows, first)]
 
 
 def _line(task: type[RecipeTask[Any]], row: Row, *, pairs: bool | None, where: str) -> str:
@@ -99,19 +99,21 @@ def predictions(model: ModelBase, task: type[RecipeTask[Any]], lines: Sequence[s
     return answered(lines, lambda known: task.predict(cast("Trained", model), known), NOTHING)
 
 
-def numbered(model: ModelBase, task: type[RecipeTask[Any]], rows: Sequence[Row]) -> Iterator[Prediction]:
+def numbered(
+    model: ModelBase, task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1
+) -> Iterator[Prediction]:
     """Predicts each input, in order.
 
-    Raises UserError, which names the number of the input, for one that it cannot answer.
+    Raises UserError, which names the number of the input beginning with `first`, for one that it cannot answer.
     """
-    lines, n = lines_of(model, task, rows), 0
+    lines, n = lines_of(model, task, rows, first=first), 0
     try:
         for prediction in predictions(model, task, lines):
             yield prediction
             n += 1
     except UserError:
         # A batch does not say which of its inputs is wrong.
-        for i, line in enumerate(lines[n:], 1 + n):
+        for i, line in enumerate(lines[n:], first + n):
             try:
                 yield from predictions(model, task, [line])
             except UserError as error:

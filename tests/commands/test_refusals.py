@@ -25,7 +25,7 @@ LINES = [
     ("summary gpt3", "try gpt2"),
     ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
     # recipes and their fields
-    ("train recipe --training.bogus 1", "recipe: expected a recipe or data, got no such file; try one of chat, class"),
+    ("train recipe --training.bogus 1", "recipe: expected a recipe or data, got no such file; try one of captions"),
     ("train table.csv --lable y", "--lable: no such option; did you mean --label?"),  # Before any guess.
     ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
     ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),

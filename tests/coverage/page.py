@@ -79,8 +79,9 @@ def line(one: Modelled) -> Line:
 
 
 def _line(one: Modelled) -> Line:
-    known = [family for family in families() if family.model_type == one.model_type and not family.read_only]
-    heads = {head.architecture: head for family in known for head in family.heads}
+    known = [family for family in families() if family.model_type == one.model_type]
+    saved = [family for family in known if not family.read_only] or known
+    heads = {head.architecture: head for family in saved for head in family.heads}
     if heads:
         return _compared(one, [*heads.values()])
     if (towers := towers_of({"model_type": one.model_type})) is not None:
