@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 from clearhead.checkpoints.families import Family, HeadMap, families
+from clearhead.checkpoints.families.decoders.two_kinds import GEMMA2
+from clearhead.checkpoints.families.encoder_decoders.t5gemma import STACKS
 from clearhead.checkpoints.weights.fields import Alias, Field, Ignored
 from clearhead.errors import UserError
 
 What = Literal["applied", "only one value", "ignored", "unread", "none"]
 """applied: it sets something, or moves into a field that does. only one value: others are refused. ignored: by name.
 unread: listed in unread.toml, with the reason. none: it has no entry."""
+OF_A_CONFIG_WITHIN = ("cross_attn_config",)
+"""Names of variables that hold a config, not of fields."""
 OWN = re.compile(r"^transformers\.models\.(?!auto\.)")
 
 
@@ -33,6 +37,9 @@ def what(family: Family, head: HeadMap, name: str, modules: frozenset[str]) -> W
         return "ignored" if not entries else "applied" if isinstance(entries[0], Field | Alias) else "only one value"
     if _moves(family, name):
         return "applied"
+    for stack in STACKS.values() if family.model_type == "t5gemma" else ():  # Its modules read the config of a stack.
+        if name in OF_A_CONFIG_WITHIN or not stack.map_of(GEMMA2.heads[0]).unknown([name]):
+            return "applied"
     own = any(OWN.search(module) for module in modules)
     return "unread" if name in listed("pictures" if own else "shared") else "none"
 

@@ -36,6 +36,8 @@ BY_NAME = ("text_config", "text_encoder", "decoder", "generator", "decoder_slidi
 
 @pytest.mark.parametrize("architecture", CLASSES)
 def test_each_field_that_the_reference_reads_has_an_entry(architecture: str):
+    if not hasattr(transformers, architecture):
+        pytest.skip("its code lies beside its checkpoints")
     config = getattr(transformers, architecture).config_class()
     names = {*config.to_dict(), *config.attribute_map} - {"_name_or_path"}
     for family, head in entries.published()[architecture]:
@@ -67,7 +69,7 @@ def test_a_field_that_is_read_and_has_no_entry_is_found():
 
 
 def test_what_is_listed_as_unread_is_read_by_some_class():
-    read = {name.partition(".")[0] for one in CLASSES for name in read_by(one)}
+    read = {name.partition(".")[0] for one in CLASSES if hasattr(transformers, one) for name in read_by(one)}
     assert entries.listed("shared") | entries.listed("pictures") <= read
     assert f"transformers {version('transformers')}" == REFERENCE
 

@@ -74,7 +74,7 @@ def test_every_preset_runs_when_made_small(name: str):
 def test_unknown_name_suggests_the_nearest():
     with pytest.raises(UserError, match=r"got 'gtp2'; try gpt2$"):
         preset("gtp2")
-    with pytest.raises(UserError, match="try one of bert-base, classifier, demo, gpt2"):
+    with pytest.raises(UserError, match="try one of bert-base, captioner, classifier, demo, gpt2"):
         preset("qqqqqq")
 
 

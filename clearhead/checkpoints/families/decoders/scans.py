@@ -49,7 +49,9 @@ def scan_fields(expand: str, rank: str, bias: str, **names: str) -> tuple[FieldR
         ),
         *(same(theirs, f"decoder.mixer.{ours}", default=defaults[ours]) for ours, theirs in names.items()),
         *only(hidden_act="silu", **{bias: False}),  # With it, the reference lets padding reach the text.
-        ignored("use_mambapy", "use_associative_scan", "use_falcon_mambapy", "use_mamba_kernels"),
+        ignored(
+            "num_attention_heads", "use_mambapy", "use_associative_scan", "use_falcon_mambapy", "use_mamba_kernels"
+        ),
     )
 
 
@@ -192,6 +194,8 @@ JAMBA = llama_like(
     ignored(
         "max_position_embeddings",
         "rope_parameters",
+        "layers_block_type",
+        "layers_num_experts",
         "num_logits_to_keep",
         "calc_logits_for_entire_prompt",
         "sliding_window",

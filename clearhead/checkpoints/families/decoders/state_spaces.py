@@ -317,6 +317,7 @@ BAMBA = beside(
     computed("mamba_d_head", "decoder.mixer.d_head", read=_head_width, default="auto", like=None),
     _expand("mamba_expand"),
     computed("attn_layer_indices", "decoder.mixer.layers", read=_attending, write=_attend, default=None),
+    ignored("layers_block_type"),  # What attn_layer_indices says.
     constants={**MIXER, "decoder.activation": "silu"},
     rules=lambda config: (*renamed(gated_names("final_layernorm")), *mixer_rules(config, "layers.{i}.mamba")),
     leave_out=("hidden_act",),
