@@ -159,7 +159,7 @@ def test_turned_pairs(see) -> None:
         right(
             page.page.locator("main p.small", has_text="The run itself has").inner_text().partition("has ")[2], product
         )
-        (curve,) = page.tables("Move the key alone: the score changes").values()
+        (curve,) = page.tables("If only the key moves").values()
         column(curve, [score(0, distance) for distance in range(-64, 65)])
 
     eventually(is_right)
