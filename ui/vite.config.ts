@@ -87,7 +87,11 @@ function withoutUnused(): Plugin {
         if (!left.includes(unused)) throw new Error(`${id}: expected "${unused}"; adapt without-unused to this svelte`);
         left = left.replaceAll(unused, not);
       }
-      if (file === "client/reactivity/batch.js") for (const name of CUT) left = left.replace(new RegExp(`\\n\\t${name}\\(.*\\) \\{[^]*?\\n\\t\\}(?=\\n)`), "");
+      for (const name of file === "client/reactivity/batch.js" ? CUT : []) {
+        const method = new RegExp(`\\n\\t${name}\\(.*\\) \\{[^]*?\\n\\t\\}(?=\\n)`);
+        if (!method.test(left)) throw new Error(`${id}: expected a method ${name}; adapt without-unused to this svelte`);
+        left = left.replace(method, "");
+      }
       return file in GONE ? { code: left, map: null } : undefined;
     },
   };
