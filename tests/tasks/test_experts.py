@@ -29,7 +29,9 @@ FIRST = {case.architecture: case for case in reversed(CASES) if case.architectur
 # Low enough to clamp the gate of some units and the other map of some.
 FIRST["GptOssForCausalLM"] = next(case for case in CASES if (case.family, case.variant) == ("gpt_oss", "low-limit"))
 BALANCED = {"output_router_logits": True, "router_aux_loss_coef": 0.05}
-WITHOUT_BALANCE = ("minimax_m2", "youtu", "minicpm3", "ernie4_5_moe")
+WITHOUT_BALANCE = ("afmoe", "minimax_m2", "youtu", "minicpm3", "ernie4_5_moe")
+# How close: the reference adds 1e-6 to the sum by which it divides the weights of the chosen experts.
+CLOSE = {"lfm2_moe": 5e-6}
 LENGTHS = (7, 4, 5)
 
 
@@ -87,7 +89,8 @@ def test_loss_and_gradients_are_the_reference_s(case: Case, changes: dict[str, A
     theirs, ours = pair(case, tmp_path, **changes)
     tokens, grid, labels = batch()
     expected, found = their_loss(theirs, tokens, grid), our_loss(ours, tokens, labels)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
+    close = CLOSE.get(case.family, 1e-9)
+    assert found.item() == pytest.approx(expected.item(), rel=close)
     expected.backward()
     found.backward()
     for name, parameter in their_gradients(theirs, ours, tmp_path).items():
@@ -95,7 +98,9 @@ def test_loss_and_gradients_are_the_reference_s(case: Case, changes: dict[str, A
             continue  # A buffer there: it follows the load, not a gradient.
         mine = ours.get_parameter(name).grad
         assert mine is not None, name
-        torch.testing.assert_close(mine, parameter, rtol=1e-9, atol=1e-12, msg=name)
+        torch.testing.assert_close(
+            mine, parameter, rtol=close, atol=close * float(parameter.detach().abs().max()), msg=name
+        )
 
 
 def their_gradients(theirs: Any, ours: Transformer, folder: Path) -> dict[str, Tensor]:
