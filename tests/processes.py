@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-SECONDS = 300.0
+SECONDS = 600.0
 """After which a process is killed, whatever it waits for: many times what any of them takes."""
 
 Command = Sequence[str | Path]
