@@ -4,7 +4,6 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -19,16 +18,12 @@ from clearhead.capture.difference import Answers, PartChange, over_texts
 from clearhead.capture.texts import Text
 from clearhead.data.prompts import BUNDLED, prompts_in
 from clearhead.data.sentences import compose
-from clearhead.data.sources import rows_of
-from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
-from clearhead.explorer.answering.opened import Opened, knows
+from clearhead.explorer.answering.opened import Opened, knows, own_source
 from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.progress import pieces
-from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
-from clearhead.tasks.registry import validate
 from clearhead.trace import Address
 
 MOST_TEXTS, MOST_READ = 2000, 200_000
@@ -210,37 +205,9 @@ def data_of(opened: Opened, n: int = 500) -> tuple[Iterable[Text], str]:
     return (text for text in texts if knows(model.tokenizer, text)), "prompts"
 
 
-def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
-    """The texts of a run's validation data, else of its training data; None without a run or its files."""
-    if model.recipe is None:
-        return None
-    try:
-        recipe = validate(dict(model.recipe), where="recipe")
-    except UserError:
-        return None
-    name = "valid" if "valid" in recipe.data.sources else "train"
-    source, second = recipe.data.sources[name], dict(recipe.data).get("text_pair")
-    is_text = isinstance(source, ParallelFiles | TextFiles | Table | Languages)
-    if not is_text or not all(isinstance(path, Path) and path.is_file() for path in source.files):
-        return None
-    return _texts(source, [second] if isinstance(second, str | int) else []), name
-
-
 def _samples(opened: Opened) -> list[Text]:
     samples, both = RunCheckpoints(opened.folder).samples(), opened.model.is_encoder_decoder
     return [(source, reference) if both else source for source, reference in samples if source.strip()]
-
-
-def _texts(source: Source, columns: list[str | int]) -> Iterator[Text]:
-    """The lines of running text, and the rows of anything else."""
-    if isinstance(source, TextFiles):
-        lines = source.model_copy(update={"documents": "line"}) if source.documents == "file" else source
-        rows = rows_of(lines)
-    elif isinstance(source, Table) and source.text is not None and columns:
-        rows = read_rows(source, [*source.columns, *columns])
-    else:
-        rows = rows_of(source)
-    return (row if len(row) > 1 else row[0] for row in rows)
 
 
 SHOWN = 20

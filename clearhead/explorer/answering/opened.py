@@ -1,7 +1,8 @@
 """`Opened`: a model, opened in a page, with the inputs that the page begins with. All answers are computed from it."""
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,12 +12,17 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
-from clearhead.config.heads import LanguageHead, NoHead, VectorHead
+from clearhead.config.heads import ClassificationHead, LanguageHead, NoHead, VectorHead
 from clearhead.config.inputs import TokenInput
+from clearhead.data.sources import rows_of
+from clearhead.data.tables import read_rows
+from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.model.fast.rounding import RoundedMatrix
+from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
+from clearhead.tasks.registry import validate
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,6 +48,8 @@ USUAL_WORDS = 7
 """Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
 MOST_CHARACTERS = 200
 """The longest example."""
+MOST_TRIED = 10
+"""The most texts of a classifier that are tried without each of their words."""
 
 
 def starts(
@@ -57,6 +65,8 @@ def starts(
         given = _stripes() if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
         return start, [start], [given if image is None else image]
     examples = _of_run(model, folder) or _sentences(model)
+    if text is None and target is None and (decided := _decided(model)) is not None:
+        return decided, [decided, *examples][:MOST_EXAMPLES], []
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
@@ -80,6 +90,52 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
         return []
     texts = [text for text in dict.fromkeys(sources) if text.strip() and len(text) <= MOST_CHARACTERS]
     return [RunRequest(text=text) for text in texts[:MOST_EXAMPLES]]
+
+
+def _decided(model: Model) -> RunRequest | None:
+    """The text of a classifier's own data whose answer falls most without one of its words; None for other models."""
+    head, source = model.config.head, own_source(model)
+    if not isinstance(head, ClassificationHead) or head.problem_type == "regression" or source is None:
+        return None
+    split = (words for row in source[0] if isinstance(row, str) and (words := row.split()))
+    tried = [*itertools.islice((words for words in split if abs(len(words) - USUAL_WORDS) <= 2), MOST_TRIED)]
+
+    cuts = [[" ".join(words), *(" ".join([*words[:i], *words[i + 1 :]]) for i in range(len(words)))] for words in tried]
+    scores = iter(model.classify([text for texts in cuts for text in texts]))
+
+    def falls(texts: list[str]) -> float:
+        ((label, p), *_), *others = itertools.islice(scores, len(texts))
+        return p - min(dict(other)[label] for other in others)
+
+    return RunRequest(text=max(cuts, key=falls)[0]) if tried else None
+
+
+def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
+    """The texts of a run's validation data, else of its training data; None without a run or its files."""
+    if model.recipe is None:
+        return None
+    try:
+        recipe = validate(dict(model.recipe), where="recipe")
+    except UserError:
+        return None
+    name = "valid" if "valid" in recipe.data.sources else "train"
+    source, second = recipe.data.sources[name], dict(recipe.data).get("text_pair")
+    is_text = isinstance(source, ParallelFiles | TextFiles | Table | Languages)
+    if not is_text or not all(isinstance(path, Path) and path.is_file() for path in source.files):
+        return None
+    return _texts(source, [second] if isinstance(second, str | int) else []), name
+
+
+def _texts(source: Source, columns: list[str | int]) -> Iterator[Text]:
+    """The lines of running text, and the rows of anything else."""
+    if isinstance(source, TextFiles):
+        lines = source.model_copy(update={"documents": "line"}) if source.documents == "file" else source
+        rows = rows_of(lines)
+    elif isinstance(source, Table) and source.text is not None and columns:
+        rows = read_rows(source, [*source.columns, *columns])
+    else:
+        rows = rows_of(source)
+    return (row if len(row) > 1 else row[0] for row in rows)
 
 
 def _sentences(model: Model) -> list[RunRequest]:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from clearhead.api import Model
+from clearhead.explorer.answering import opened
 from clearhead.explorer.answering.opened import CONTINUED, MOST_EXAMPLES, SENTENCE, starts
 from clearhead.recipe.places import METRICS
 from clearhead.recipe.tokenizers import Words
@@ -43,6 +44,17 @@ def test_sentences_of_the_run(tmp_path):
     start, examples, _ = starts(model_of(DECODER), tmp_path, None, None, None)
     assert [example.text for example in examples] == [f"one {i}" for i in range(MOST_EXAMPLES)]
     assert start == examples[0]
+
+
+def test_a_classifier_begins_with_the_text_of_its_data_that_one_word_decides(monkeypatch):
+    texts = ["a film that I saw", "a film that never was dull", "short", ("a pair", "of texts"), "a film with music"]
+    model = model_of(CONFIGS["encoder_classifier"])
+    sure, unsure = [("yes", 0.9), ("no", 0.1)], [("no", 0.8), ("yes", 0.2)]
+    monkeypatch.setattr(opened, "own_source", lambda _: (iter(texts), "valid"))
+    monkeypatch.setattr(Model, "classify", lambda _, some: [sure if "never" in text else unsure for text in some])
+    start, examples, _ = starts(model, None, None, None, None)
+    assert start.text == texts[1]
+    assert examples == [start]
 
 
 def test_a_picture_where_none_was_given():
