@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 __all__ = ["Interrupted", "NumericError", "OutOfMemory", "Refusal", "UserError"]
@@ -48,6 +49,15 @@ class UserError(ValueError):
 def refuse(field: object, expected: str, got: object = "", remedy: str = "") -> UserError:
     """The error to raise for a refused value."""
     return UserError(Refusal(str(field), expected, str(got), remedy))
+
+
+def require(where: str, module: str, extra: str, package: str = "") -> None:
+    """Raises UserError with the extra to install if a module of a package is missing."""
+    try:
+        import_module(module)
+    except ImportError:
+        got = f"expected the package {package or module}, got none"
+        raise UserError(f"{where}: {got}; try pip install 'clearhead[{extra}]'") from None
 
 
 def expectation(mistake: Mapping[str, Any]) -> str:

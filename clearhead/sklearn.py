@@ -11,14 +11,20 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags, check_consistent_length, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import assert_all_finite, check_is_fitted
 
 from clearhead.api import Model
 from clearhead.data.tables import MISSING, written
+from clearhead.errors import require
 from clearhead.session.run import train
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import Tags, check_consistent_length, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import assert_all_finite, check_is_fitted
+except ImportError:
+    require("clearhead.sklearn", "sklearn", "score", "scikit-learn")
+    raise
 
 __all__ = ["TextClassifier", "TextRegressor"]
 

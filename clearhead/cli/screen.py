@@ -24,6 +24,9 @@ EXTRAS = {
     "ctranslate2": "export",
     "gguf": "gguf",
     "rouge_score": "eval",
+    "sacrebleu": "score",
+    "sklearn": "score",
+    "scipy": "data",
     "torchao": "quant",
 }
 """Packages that some commands need, and the extra that brings each."""

@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, field_validat
 from clearhead.config import Config
 from clearhead.data.preprocessor import ANOTHER, Preprocessor
 from clearhead.data.tiles import tiles_of
-from clearhead.errors import UserError, reason, refuse
+from clearhead.errors import UserError, reason, refuse, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -44,7 +44,7 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> 
     As in the reference library, a file is turned upright by its EXIF orientation and loses its transparency, and an
     image in memory is taken unchanged. `where` names an image that has no file.
     """
-    _require_pillow()
+    require("images", "PIL.Image", "data", "pillow")
     from PIL import Image
 
     if isinstance(picture, str | Path | bytes):
@@ -63,7 +63,7 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> 
 
 def about(path: Path) -> tuple[int, int, bool]:
     """The height and width of a picture's file as it is shown, and whether it is grey. Decodes no pixel."""
-    _require_pillow()
+    require("images", "PIL.Image", "data", "pillow")
     with _file(path, str(path)) as image:
         turned = image.getexif().get(_ORIENTATION, 1) >= _ON_ITS_SIDE
         height, width = (image.width, image.height) if turned else (image.height, image.width)
@@ -76,13 +76,6 @@ def check_size(width: int, height: int, *, where: str) -> None:
         raise refuse(where, "at least one pixel", f"{width} x {height}")
     if width * height > MAX_PIXELS:
         raise refuse(where, f"at most {MAX_PIXELS} pixels", f"{width} x {height}", "try a smaller image")
-
-
-def _require_pillow() -> None:
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError:
-        raise UserError("images: expected the package pillow, got none; try pip install 'clearhead[data]'") from None
 
 
 def _read(given: Path | bytes, where: str) -> "Image":

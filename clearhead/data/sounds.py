@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.data.preprocessor import ANOTHER, Preprocessor
-from clearhead.errors import UserError, reason, refuse
+from clearhead.errors import UserError, reason, refuse, require
 
 LOWEST = 1000
 """Samples a second of the slowest sound that is read: a header that claims fewer asks for hours of silence."""
@@ -42,6 +42,7 @@ def read_wave(path: Path) -> Wave:
 
     Raises UserError, which names the file, for any other file.
     """
+    require("sounds", "scipy.io", "data", "scipy")
     from scipy.io import wavfile
 
     try:
@@ -203,6 +204,7 @@ def resampled(samples: NDArray[np.float32], rate: int, to: int) -> NDArray[np.fl
     """
     if rate == to:
         return samples
+    require("sounds", "scipy.signal", "data", "scipy")
     from scipy.signal import resample_poly
 
     common = gcd(rate, to)

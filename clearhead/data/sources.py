@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from clearhead.data.bad_rows import BadRows, RowErrors, read_each
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import Cells, fields, read_cells, roots_of, texts_of
-from clearhead.errors import UserError, reason, refuse
+from clearhead.errors import UserError, reason, refuse, require
 from clearhead.recipe.data import (
     Column,
     Data,
@@ -238,12 +238,9 @@ def version_of(wanted: HubDataset) -> tuple[int, str]:
 
 
 def _load(wanted: HubDataset) -> "datasets.Dataset | datasets.IterableDataset":
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            f"{wanted.name}: expected the package datasets, got none; try pip install 'clearhead[data]'"
-        ) from None
+    require(wanted.name, "datasets", "data")
+    import datasets
+
     folder = Path(wanted.name)
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:

@@ -4,13 +4,15 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, require
 from clearhead.tasks.scores import Score, ScoredRows, mean, scored
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics import BLEU, CHRF
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fbb\uf900-\ufad9"
 """The characters that `zh` splits; it takes those of the supplementary planes for words."""
@@ -89,8 +91,11 @@ def bleu_name(tokenize: Tokenize) -> str:
     return "bleu" if tokenize == "13a" else f"bleu_{tokenize}"
 
 
-def bleu_metric(tokenize: Tokenize, *, lowercase: bool = False) -> BLEU:
-    """sacreBLEU's metric with this tokenizer; raises UserError if the tokenizer's package is not installed."""
+def bleu_metric(tokenize: Tokenize, *, lowercase: bool = False) -> "BLEU":
+    """sacreBLEU's metric with this tokenizer; raises UserError if its package or the tokenizer's is not installed."""
+    require("bleu", "sacrebleu", "score")
+    from sacrebleu.metrics import BLEU
+
     try:
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
     except (ImportError, RuntimeError, OSError) as error:
@@ -101,6 +106,9 @@ def bleu_metric(tokenize: Tokenize, *, lowercase: bool = False) -> BLEU:
 
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]], *, word_order: int = 0) -> Score:
     """Corpus chrF2, 0..100: F-score of character n-grams up to 6; word_order=2 is chrF2++ (Popović 2015)."""
+    require("chrf", "sacrebleu", "score")
+    from sacrebleu.metrics import CHRF
+
     metric = CHRF(word_order=word_order)
     streams = _streams(outputs, references)
     rows = _rows(metric, outputs, streams)
@@ -116,13 +124,13 @@ def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1", rows=rows)
 
 
-def _rows(metric: BLEU | CHRF, outputs: Sequence[str], streams: list[list[str]]) -> ScoredRows:
+def _rows(metric: "BLEU | CHRF", outputs: Sequence[str], streams: list[list[str]]) -> ScoredRows:
     """What each sentence adds: the statistics that sacreBLEU's own paired tests resample."""
     statistics = metric._extract_corpus_statistics(outputs, streams)
     return ScoredRows(partial(_of_sums, metric), (np.array(statistics),))
 
 
-def _of_sums(metric: BLEU | CHRF, statistics: np.ndarray) -> float:
+def _of_sums(metric: "BLEU | CHRF", statistics: np.ndarray) -> float:
     return float(metric._compute_score_from_stats(statistics.sum(0)).score)
 
 
@@ -146,7 +154,7 @@ def _streams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> lis
     return [[texts[min(k, len(texts) - 1)] for texts in references] for k in range(most)]
 
 
-def _order(metric: BLEU, references: Sequence[Sequence[str]]) -> int:
+def _order(metric: "BLEU", references: Sequence[Sequence[str]]) -> int:
     """Words of the longest n-grams, up to 4, that every perfect output contains."""
     longest = 0
     for texts in references:
@@ -163,10 +171,9 @@ def _is_empty(outputs: Sequence[str], streams: list[list[str]]) -> bool:
 
 def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> Score:
     """BLEU of lowercased, Moses-normalised and -tokenised text, as papers on small corpora report it."""
-    try:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
-    except ImportError:
-        raise UserError("moses: expected the package sacremoses, got none; pip install 'clearhead[eval]'") from None
+    require("moses", "sacremoses", "eval")
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
 
     def tokens(text: str) -> str:
@@ -201,12 +208,9 @@ def rouge(outputs: Sequence[str], references: Sequence[str]) -> tuple[Score, ...
     As `rouge-score` computes them, with Porter's stemmer, and with 95% bootstrap intervals. Raises UserError without
     that package, and for texts in a script of which it drops every letter.
     """
-    try:
-        from rouge_score import rouge_scorer
-    except ImportError:
-        raise UserError(
-            "metric=rouge: expected the package rouge-score, got none; pip install 'clearhead[eval]'"
-        ) from None
+    require("metric=rouge", "rouge_score", "eval", "rouge-score")
+    from rouge_score import rouge_scorer
+
     if not any(char.isascii() and char.isalnum() for text in references for char in text):
         raise UserError('metric=rouge: expected references in Latin letters, got others; try evaluation.metric="chrf"')
     names = ["rougeL", "rouge1", "rouge2"]

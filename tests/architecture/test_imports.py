@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "pretrained_start": ENGINE,
     "runs": ENGINE | {"pretrained_start"},
     "session": ENGINE | {"pretrained_start", "runs", "explorer", "live"},
-    "sklearn": {"api", "data", "session"},
+    "sklearn": {"api", "data", "errors", "session"},
     "batch": {"api", "capture", "config", "errors", "trace"},
     "web": {"errors", "version"},
     "explorer": ENGINE | {"web"},

@@ -68,7 +68,7 @@ def test_a_tokenizer_that_is_not_installed_is_told_in_a_line(name, monkeypatch):
     def refuse(**_: object) -> None:
         raise RuntimeError("\nIt needs more.\n\n    pip install sacrebleu[ja]\n")
 
-    monkeypatch.setattr(m, "BLEU", refuse)
+    monkeypatch.setattr("sacrebleu.metrics.BLEU", refuse)
     with pytest.raises(UserError, match=rf"tokenize={name}: .*; try pip install sacrebleu\[ja\]$"):
         m.bleu(["a"], [["a"]], tokenize=name)
 

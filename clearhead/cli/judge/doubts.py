@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from clearhead.config.heads import ProblemType
-from clearhead.errors import UserError
+from clearhead.errors import require
 from clearhead.json_text import JsonObject
 from clearhead.tasks.classification.data import LabelledText
 
@@ -129,12 +129,7 @@ def _of_numbers(examples: Sequence[LabelledText], numbers: np.ndarray) -> Doubts
 
 def require_cleanlab() -> None:
     """Raises UserError if the library is not installed."""
-    try:
-        import cleanlab as _  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "wrong-labels: expected the package cleanlab, got none; try pip install 'clearhead[eval]'"
-        ) from None
+    require("wrong-labels", "cleanlab", "eval")
 
 
 def opinion(learn_from: Sequence[LabelledText], judge: Sequence[LabelledText], names: Sequence[str]) -> np.ndarray:

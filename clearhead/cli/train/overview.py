@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from clearhead.cli.options import Flag
-from clearhead.errors import UserError
+from clearhead.errors import UserError, require
 
 
 def recipes(*, schema: Flag = False) -> None:
@@ -51,10 +51,9 @@ def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: 
     from clearhead.live.log import RunLog
     from clearhead.training.run_folder import require_run
 
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("curve: expected matplotlib, got no such package; try pip install 'clearhead[plot]'") from None
+    require("curve", "matplotlib", "plot")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     loss, score = figure.subplots(1, 2)
     names: dict[str, None] = {}

@@ -17,6 +17,7 @@ from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead, ProblemType
 from clearhead.config.inputs import TokenInput
 from clearhead.config.positions import Rotary
+from clearhead.errors import require
 from clearhead.model import Transformer
 from clearhead.tasks.classification.linear import STRENGTHS, estimator, sample
 
@@ -55,8 +56,10 @@ def begin_linear(
     Its k directions are numbers in each token's vector. Another number is 1, from which the dense layer makes all its
     rows so large that gelu(x) is x. The norm behind it divides by the length of a mean of random vectors, about
     1 / sqrt(n), as TF-IDF does. Blocks add nothing. `logits` gives those of training texts with these numbers.
-    Returns False, and leaves the network as it is, where no linear model can be fitted.
+    Returns False, and leaves the network as it is, where no linear model can be fitted. Raises UserError without
+    scikit-learn.
     """
+    require("begin=words", "sklearn", "score", "scikit-learn")
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     names = "encoder.embed.tokens.weight", "head.dense.weight", "head.output.weight", "head.output.bias"

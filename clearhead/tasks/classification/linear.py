@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +46,8 @@ def majority(targets: np.ndarray, held_out: Mapping[str, Texts], problem_type: P
             name, answer = "majority", (shares > 0.5) | (shares == shares.max())
         case "regression":
             name, answer = "mean", targets.mean()
-    return Answers(name, {split: np.array([answer] * len(texts)) for split, texts in held_out.items()})
+    about = "" if find_spec("sklearn") else "TF-IDF needs pip install 'clearhead[score]'"
+    return Answers(name, {split: np.array([answer] * len(texts)) for split, texts in held_out.items()}, about=about)
 
 
 def linear(
@@ -54,8 +56,11 @@ def linear(
     """The answers of a linear model of TF-IDF for each of `STRENGTHS`; for numbers of pairs also their cosine.
 
     The features are words and pairs of words. Two texts give those of both, their difference, and the cosine of their
-    words. Many texts are sampled. There are no answers where the texts have no words.
+    words. Many texts are sampled. There are no answers where the texts have no words
+    or scikit-learn is not installed.
     """
+    if not find_spec("sklearn"):
+        return
     from scipy.sparse import csr_matrix, hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
