@@ -25,19 +25,24 @@ from tests.parity.harness import Case, reference
 
 HEADER = """# Coverage of the reference library
 
-Written by `python -m tests.coverage`; do not edit. Every modelling folder of the installed transformers has a line:
-whether its model type opens, and if not, which mechanism is missing and which field of the config says so.
-`clearhead check` gives the same verdict for any config. The folder stands in parentheses if its name is another.
+Written by `python -m tests.coverage`; do not edit. The tables below list every modelling folder of the installed
+transformers. They say whether its model type opens. If it does not, they name the missing mechanism and the config
+field that needs it. `clearhead check` gives the same verdict for any config. If a folder has another name than its
+type, the name is in parentheses.
 
-For a type that opens, the reference builds every class in the table of its family at random in a tiny configuration
-(float32, every bias and norm drawn) and saves it. It is opened here and compared: logits and all hidden states, on
-batches padded left and right. A type opens only if all these classes are close (1e-5 of the largest value); of a model
-of two towers, which `clearhead.load_towers` opens, the logits of pictures for texts are compared; of models that read
-pictures within a text, the logits of texts, and in `tests/checkpoints/families/test_pictures.py` those of pictures. Of
-LLaVA-NeXT, LLaVA-OneVision and the types of `text_parts.toml` the text model alone opens. For the others the verdict
-comes from the default config alone, which is not built. Types whose code lies beside their checkpoints
-(such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have no folder and no line;
-`tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
+For a type that opens, the test builds every supported class of transformers in a tiny configuration. All weights are
+random, also biases and norms, in float32. The test saves the model, opens it in clearhead and compares the logits and
+all hidden states, on batches padded left and right. A type opens only if the values of all these classes are close
+(within 1e-5 of the largest value).
+
+- For a model of two towers, which `clearhead.load_towers` opens, the test compares the logits of pictures for texts.
+- For a model that reads pictures within a text, it compares the logits of texts.
+  `tests/checkpoints/families/test_pictures.py` compares those of pictures.
+- For LLaVA-NeXT, LLaVA-OneVision and the types in `text_parts.toml`, only the text model opens.
+- For a type that does not open, the verdict comes from its default config. No model is built.
+- Types whose code is stored with their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have
+  no folder and no line. `tests/checkpoints/families/test_elsewhere.py` compares them. The share of repositories
+  includes their classes.
 """
 KINDS = ("opens", "does not open", "crash")
 NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")
@@ -200,10 +205,10 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     yield f"- {n_folders} modelling folders, {kinds['crash']} crashes; {stamp}."
     yield f"- **{kinds[OPENS]} model types open with equal logits**, in {n_classes} classes."
     heads = sum(len(one.others) for one in lines if one.kind == OPENS)
-    yield f"- {heads} more classes of these types open but for a head: the network is read, the head has no table."
+    yield f"- {heads} more classes of these types open but for a head: the network opens and the head does not."
     own, shared = a_type()
-    yield f"- **{own:.0f} lines of Python for a model type** in the middle of all: a file's lines over its types. Files"
-    yield f"  without a type, such as what families share and readers of other formats, add {shared:.0f} for each."
+    yield f"- **{own:.0f} lines of Python for a model type** in the median (a file's lines over its types)."
+    yield f"  Files without a type, such as shared parts and readers of other formats, add {shared:.0f} for each type."
     if counts is not None:
         yield from _of_the_hub(shares(lines, counts))
 
@@ -213,12 +218,12 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     yield (
         f"- **{share:.1%} of {found.repositories:,} repositories** that generate text, with 500 or more downloads a"
         f" month, name a class that opens; {heads:.1%} more open but for a head. A repository of such a class may still"
-        " be refused for a value of its config or for quantized weights, which is then said."
-        f" {found.of_pictures} of them hold a model of pictures or sounds and texts, whose text model opens alone."
+        " be refused for a value of its config or for quantized weights; the error says so. In"
+        f" {found.of_pictures} of them, only the text model of a model of pictures or sounds opens."
     )
     rest = f" The others: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
-    yield f"- **{share:.1%} of the downloads** of the transformers models among the 30 most downloaded.{rest}"
+    yield f"- **{share:.1%} of the downloads** of the transformers models among the 30 most downloaded models.{rest}"
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
     yield f"- Classes without a table that most repositories name: {names}."
 
@@ -238,8 +243,8 @@ def refused(lines: Sequence[Line]) -> Iterator[str]:
     """The table of the others."""
     yield "## What does not open"
     yield ""
-    yield "The last column names the nearest type that opens, or a part such as `text_config (qwen2)`, which opens once"
-    yield "its own library has saved it alone. It is empty if nothing near the type opens."
+    yield "The last column names the nearest type that opens, or a part such as `text_config (qwen2)`. It opens"
+    yield "if its own library has saved it alone. The column is empty if no near type opens."
     yield ""
     yield "| model type | what is missing | nearest |"
     yield "|---|---|---|"

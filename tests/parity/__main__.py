@@ -20,12 +20,16 @@ from tests.parity.comparing import Line, tried
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEADER = """# Parity with the reference library
 
-Written by `python -m tests.parity`; do not edit. Every line is one architecture on tiny random models (every bias and
-norm drawn too): all its variants of the config, batches of unequal lengths padded left and right, the reference in
-eager and SDPA attention, ours explicit, traced, fused and packed, all in float32 on real positions. The bound is
-1e-5 of max(1, largest value of the reference), and never above 1e-4. A round trip is ours opened from the reference's
-folder, saved, opened by the reference (no missing, unexpected or misshapen tensor) and by us again, all equal to the
-bit. Generated texts have 64 tokens. Both libraries generate them in float64, in batches with padding, once greedily and
+Written by `python -m tests.parity`; do not edit. Each line of the table is one architecture of transformers. The test
+builds tiny models with random weights, also for biases and norms, in all variants of the config. Both libraries
+compute in float32 on batches of unequal lengths, padded left and right. transformers uses eager and SDPA attention;
+clearhead uses explicit, traced, fused and packed attention. The test compares real positions only. The bound is 1e-5
+of max(1, the largest value of transformers), and never above 1e-4.
+
+In a round trip, clearhead opens a folder of transformers and saves it. Then both libraries open the saved folder. No
+tensor may be missing, unexpected or of another shape, and all values must be equal to the bit.
+
+Generated texts have 64 tokens. Both libraries generate them in float64, in batches with padding, first greedily and
 then with 4 beams (length penalties 0.6 and 2.0).
 """
 

@@ -91,7 +91,7 @@ def by_tests(row: Row) -> Counted:
         print(done.stdout, file=sys.stderr)
     broken = sum(n for what, n in counts.items() if what.startswith(("failed", "error")))
     skipped = f", {counts['skipped']} skipped" if "skipped" in counts else ""
-    drawn = ", properties of 500 drawn examples each" if row.thorough else ""
+    drawn = ", each with 500 random examples" if row.thorough else ""
     passed = f"{counts['passed']} test{'s' * (counts['passed'] != 1)}"
     return Counted(counts["passed"] + broken, broken, f"{passed}{skipped}{drawn}")
 

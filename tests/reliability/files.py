@@ -53,7 +53,8 @@ def configs(folder: Path) -> Counted:
             refused += config_outcome(place) is not None
             slowest = max(slowest, time.process_time() - began)
             tried += 1
-    said = f"{tried:,} configs of {len(FIRST)} families, {refused:,} refused: 0 tracebacks, the slowest {slowest:.2f} s"
+    said = f"{refused:,} of {tried:,} configs of {len(FIRST)} families were refused, none gave a traceback,"
+    said += f" and the slowest took {slowest:.2f} s"
     return Counted(tried, slowest > SLOW, said)
 
 
@@ -92,7 +93,8 @@ def tokenizers(folder: Path) -> Counted:
             refused += 1
             wrong += "\n" in str(error)
         slowest = max(slowest, time.process_time() - began)
-    said = f"{N:,} tokenizers, {refused:,} refused in one line, the slowest {slowest:.2f} s of CPU for 2,000 characters"
+    said = f"{refused:,} of {N:,} tokenizers were refused in one line,"
+    said += f" and the slowest took {slowest:.2f} s of CPU time for 2,000 characters"
     return Counted(N, wrong + (slowest > 2.0), said)
 
 
@@ -150,7 +152,8 @@ def data_files(folder: Path) -> Counted:
                 *some, last = str(error).split("\n")
                 broken += not all(str(path) in line for line in some or [last])
             tried += 1
-    said = f"{tried:,} files of {tried // N} formats, {refused:,} refused by lines with the file's name: 0 tracebacks"
+    said = f"{refused:,} of {tried:,} files of {tried // N} formats were refused in one line with the file's name,"
+    said += " and none gave a traceback"
     return Counted(tried, broken, said)
 
 
@@ -247,5 +250,5 @@ def depth_bombs(folder: Path) -> Counted:
         [sys.executable, "-m", "clearhead", "summary", str(folder)], cwd=ROOT, capture_output=True, text=True
     )
     broken += done.returncode != 2 or "Traceback" in done.stderr
-    said = f"{tried + 1} bombs of depth and size: refused, the slowest file in {slowest:.2f} s"
+    said = f"{tried + 1} bombs of depth and size were refused, the slowest in {slowest:.2f} s"
     return Counted(tried + 1, broken + (slowest > 2.0), said)

@@ -19,5 +19,6 @@ def strikes(folder: Path) -> Counted:
         ranks.run(["resume", ours])
         worst = max(worst, ranks.difference(ours, folder / "one"))
     broken = (slowest > ranks.EXIT_WITHIN) + (worst > ranks.PROMISE)
-    said = f"{n} kills: all processes gone within {slowest:.1f} s, losses of the resumed runs within {worst:.1g}"
+    said = f"after {n} kills, all processes ended within {slowest:.1f} s,"
+    said += f" and the losses of the resumed runs were within {worst:.1g}"
     return Counted(n, broken, said)
