@@ -56,7 +56,9 @@ def looks(model: Model, sentence: Words) -> Callable[[int, int], Tensor]:
     layers = range(model.network.last_stack.config.n_layers)
     weights = torch.cat([seen[f"encoder.blocks.{i}.attn.weights"][0] for i in layers])
     pieces = torch.tensor([-1 if word is None else word for word in encoding.word_ids])
-    return lambda asks, gives: weights[:, pieces == asks][:, :, pieces == gives].sum(2).mean(1)
+    of = (pieces == torch.arange(len(sentence))[:, None]).to(weights)
+    between = of / of.sum(1, keepdim=True) @ weights @ of.T
+    return lambda asks, gives: between[:, asks, gives]
 
 
 def estimate(values: Sequence[float] | Tensor) -> dict[str, float]:

@@ -21,7 +21,7 @@ from clearhead import config as c
 from clearhead.model.attention import Attention
 from clearhead_lab.experiment import CONTROL, Figures, Result
 from clearhead_lab.experiments import experiment, experiments
-from clearhead_lab.experiments.language import coreference, stereotypes
+from clearhead_lab.experiments.language import coreference, head_roles, stereotypes
 
 Parts = dict[str, Any]
 World = Callable[[Any], Parts]
@@ -63,7 +63,7 @@ def drawn(random: Random) -> Parts:
         return shares | {"loss": loss().item()}
 
     return {
-        **dict.fromkeys(("accuracy", "readable", "mean_over_classes"), share),
+        **dict.fromkeys(("accuracy", "right", "readable", "mean_over_classes"), share),
         "final": lambda _: random.choice((loss().item(), 1.0)) * 1.3863,
         "mean_loss": loss,
         "learn": learn,
@@ -244,6 +244,20 @@ def crossing(random: Random) -> World:
     return lambda _: {"read": read}
 
 
+def joining(random: Random) -> World:
+    """Heads of which each joins the words of a role, or one distance between them does, at random."""
+
+    def found(*_: Any) -> dict[str, tuple[torch.Tensor, list[int]]]:
+        roles = (*head_roles.GRAMMAR, head_roles.NEIGHBOUR, head_roles.ENDS)
+        shares = {role: (random.random() < 0.5, random.random() < 0.5) for role in roles}
+        return {
+            role: (torch.full((9, 24), float(head)), [1] * 9 if near else [*range(9)])
+            for role, (head, near) in shares.items()
+        }
+
+    return lambda _: {"found": found}
+
+
 def ranking(whole: int, alone: int) -> World:
     return lambda _: {"rank": lambda _, asked, __: whole if len(asked) == 3 else alone}
 
@@ -270,6 +284,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "ffn-ratio": (lambda m: {"WIDTHS": dict.fromkeys(m["WIDTHS"], dict.fromkeys((1, 2, 4, 8), 32))},),
     "head-count": (changed("decoder", d_head=8),),
     "heads": (changed("decoder", d_head=8),),
+    "head-roles": (joining(Random(0)),),
     "induction": (lambda _: {"without": answers},),
     "linear-attention": (
         lambda _: {"make_linear": lambda attention: attention},
@@ -296,6 +311,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
         lambda _: {"Attention": Apart},
     ),
     "residual-ablation": (inverted, still, fading),
+    "router": (lambda m: {"WIDTHS": dict.fromkeys(m["WIDTHS"], (16, 1))},),
     "saturation": (scaled(0.01), scaled(100.0)),
     "weight-tying": (
         lambda m: {"decoder": lambda *a, head, **how: m["decoder"](*a, head=c.LanguageHead(tied=not head.tied), **how)},
