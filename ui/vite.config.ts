@@ -42,18 +42,43 @@ function mountedOnly(): Plugin {
   };
 }
 
-/** Svelte's code for `<svelte:boundary>`, which no component has: a page is mounted in one that only shows its children. */
-function withoutBoundary(): Plugin {
+/** `<svelte:boundary>` without what waits and without a server's HTML: its children, or after an error its `failed`. */
+function shortBoundary(): Plugin {
   return {
-    name: "without-boundary",
+    name: "short-boundary",
     apply: "build",
     enforce: "pre",
     transform(_, id) {
       if (!id.endsWith("svelte/src/internal/client/dom/blocks/boundary.js")) return;
       return { code: `
-        import { EFFECT_PRESERVED, EFFECT_TRANSPARENT } from "#client/constants";
-        import { block, branch } from "../../reactivity/effects.js";
-        export function boundary(node, props, children) { block(() => void branch(() => children(node)), EFFECT_TRANSPARENT | EFFECT_PRESERVED); }
+        import { BOUNDARY_EFFECT, EFFECT_PRESERVED, EFFECT_TRANSPARENT } from "#client/constants";
+        import { block, branch, destroy_effect } from "../../reactivity/effects.js";
+        import { set, source } from "../../reactivity/sources.js";
+        import { active_effect, get } from "../../runtime.js";
+        import { queue_micro_task } from "../task.js";
+        export function boundary(node, props, children) {
+          const failure = source(null), reset = () => set(failure, null);
+          const own = { error(error) {
+            if (!props.failed) throw error;
+            queue_micro_task(() => set(failure, [error]));
+            const { onerror } = props;
+            onerror?.(error, reset);
+          } };
+          let shown = null;
+          block(() => {
+            const failed = get(failure);
+            if (shown) destroy_effect(shown);
+            shown = null;
+            try {
+              shown = branch(() => {
+                if (failed) return props.failed(node, () => failed[0], () => reset);
+                active_effect.b = own;
+                active_effect.f |= BOUNDARY_EFFECT;
+                children(node);
+              });
+            } catch (error) { own.error(error); }
+          }, EFFECT_TRANSPARENT | EFFECT_PRESERVED);
+        }
         export function pending() {}`, map: null };
     },
   };
@@ -113,8 +138,10 @@ function besides(): Plugin {
   };
 }
 
-/** What only an exported file says: a server's page reads it in texts.json. */
-const withoutFileTexts: Plugin = { name: "without-file-texts", enforce: "pre", load: (id) => (id.endsWith("/en.file.json") ? "{}" : null) };
+/** What only an exported file has: its texts, which a server's page reads in texts.json, and matrices in a few bits, which the server
+ *  reads itself. */
+const FILES_ONLY: Record<string, string> = { "/i18n/en.file.json": "{}", "/rounded/rounded.ts": "export class Rounded {}" };
+const withoutFiles: Plugin = { name: "without-files", enforce: "pre", load: (id) => FILES_ONLY[Object.keys(FILES_ONLY).find((end) => id.endsWith(end)) ?? ""] ?? null };
 
 /** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file. exercises.js and training.js: the only
  *  script of a page of exercises, and of one in which a model learns, each with a style sheet of its own. */
@@ -124,7 +151,7 @@ function served(): Plugin {
     apply: "build",
     async generateBundle() {
       for (const [name, entry] of [["explorer", "index"], ["exercises", "exercises"], ["training", "training"]] as const) {
-        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), ...(name === "explorer" ? [withoutFileTexts] : [])], build: { ...options(`src/entry/${entry}.ts`), write: false } });
+        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), ...(name === "explorer" ? [withoutFiles] : [])], build: { ...options(`src/entry/${entry}.ts`), write: false } });
         const { output: [script, ...assets] } = made as Rolldown.RolldownOutput, style = assets.find((one) => one.type === "asset" && one.fileName.endsWith(".css"));
         this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
         if (name !== "explorer" && style?.type === "asset") this.emitFile({ type: "asset", fileName: `${name}.css`, source: style.source });
@@ -133,7 +160,7 @@ function served(): Plugin {
   };
 }
 
-const plugins = () => [mountedOnly(), withoutBoundary(), withoutUnused(), svelte()];
+const plugins = () => [mountedOnly(), shortBoundary(), withoutUnused(), svelte()];
 const options = (input: string): BuildOptions => ({
   target: "es2022",
   cssCodeSplit: false,

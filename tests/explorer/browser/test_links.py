@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -149,3 +150,35 @@ def test_a_link_to_a_place_that_the_model_does_not_have_says_so(shared_page: Ope
     becomes(lambda: [sentence in text for text in opened.page.locator("main p > code").all_inner_texts()], [True])
     becomes(lambda: opened.page.locator("main .example figure").count() > 1, True)
     assert not re.search(r"\{\w\}|gap\.|MODEL", opened.page.locator("main").inner_text())
+
+
+def test_cross_attention_of_a_model_without_it_is_said(open_page: Open) -> None:
+    opened = open_page("writer", fragment("six seven eight", view="attention", part="cross", head=0))
+    note = opened.page.locator("main .note", has_text="no cross-attention")
+    note.wait_for()
+    opened.go_to(fragment("six seven eight", view="embedding"))
+    becomes(note.count, 0)
+
+
+def test_a_place_that_fails_says_so_and_can_be_drawn_again(open_page: Open) -> None:
+    """The script of the page draws one place wrongly."""
+
+    def broken(route: Any) -> None:
+        script = route.fetch().text()
+        told = re.compile("[`'\"]scale\\.told[`'\"]")
+        assert told.search(script)
+        bad = told.sub("(globalThis.failing?undefined.x:`scale.told`)", script)
+        route.fulfill(body=bad, content_type="text/javascript")
+
+    opened = open_page("writer", fragment("six seven eight", view="embedding"))
+    opened.page.route("**/explorer.js", broken)
+    opened.page.reload()
+    opened.page.locator(".clearhead .page").wait_for()
+    opened.page.evaluate("() => (globalThis.failing = true)")
+    opened.page.get_by_role("button", name="Why √dₖ").click()
+    opened.page.locator("main .gap", has_text="This place could not be drawn").wait_for()
+    opened.page.evaluate("() => (globalThis.failing = false)")
+    opened.button("Try again", "main").click()
+    opened.page.locator("main .headline", has_text="√dₖ").wait_for()
+    assert len(opened.chromium.complaints) == 1
+    opened.chromium.complaints.clear()

@@ -6,15 +6,14 @@ function signed(x: number, digits: string): string {
   return x < 0 && /[1-9]/.test(digits) ? minus + digits : digits;
 }
 
-/** A number in running text: "−0.53"; "0.004" and "4.3e-5" where the digits would show nothing of it. */
+/** A number in running text: "−0.53"; "0.004" and "0.000043" where the digits would show nothing of it; 0 for less than a millionth. */
 export function num(x: number, digits = 2): string {
   if (!(Math.abs(x) >= 0)) return "–";
   const size = Math.abs(x);
   if (size === Infinity) return x < 0 ? `${minus}∞` : "∞";
-  const tiny = size > 0 && size < 0.5 * 10 ** -digits;
-  if (tiny && size >= 1e-3) return signed(x, String(Number(size.toFixed(3))));
-  if (tiny || size >= 1e6) return signed(x, size.toExponential(1).replace("e+", "e"));
-  return fixed(x, digits);
+  if (size >= 1e6) return signed(x, size.toExponential(1).replace("e+", "e"));
+  if (size >= 0.5 * 10 ** -digits || size < 5e-7) return fixed(x, digits);
+  return signed(x, size.toFixed(size < 1e-3 ? Math.min(6, 1 - Math.floor(Math.log10(size))) : 3).replace(/0+$/, ""));
 }
 
 /** A number in a column of others: always the same digits. */

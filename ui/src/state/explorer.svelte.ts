@@ -37,6 +37,8 @@ export class Explorer {
   /** What was refused, which the fields still show. The page is that of the last good run. */
   refused = $state.raw<Pick<Page, "reads" | "other"> | null>(null);
   busy = $state(false);
+  /** Whether cross-attention was asked of a model that has none. */
+  noCross = $state(false);
   /** Whether the host has stopped to answer. */
   lost = $state(false);
   /** Whether the explained number stays until Esc. Otherwise it follows the focus. */
@@ -183,6 +185,7 @@ export class Explorer {
   /** Changes the selection. Undo does not step over it. */
   go(change: Partial<Page>): void {
     if (change.view && change.view !== this.page.view) this.page.moment = 0;
+    if (change.view) this.noCross = false;
     Object.assign(this.page, change);
     this.#clamp();
     if (this.#good) Object.assign(this.#good.page, change);
@@ -344,7 +347,7 @@ export class Explorer {
   runOf(request: RunRequest): Promise<Run> {
     const { a } = this;
     if (!a) return Promise.reject(new Error(t("error.no_run")));
-    const isA = JSON.stringify(request) === JSON.stringify(requestA($state.snapshot(this.page) as Page));
+    const isA = JSON.stringify(request) === JSON.stringify(requestA(untrack(() => $state.snapshot(this.page)) as Page));
     return this.#run(isA ? request : this.#followed(request, a), new AbortController().signal);
   }
 
@@ -366,6 +369,8 @@ export class Explorer {
 
   /** Limits the page to what the model and the run have. */
   #clamp(): void {
+    const { encoder, decoder } = this.about.plan.config;
+    this.noCross ||= this.page.part === "cross" && !(encoder && decoder);
     limit(this.page, this.about, this.a, this.shown?.tokens.length);
   }
 

@@ -1,16 +1,23 @@
 /** A promise as state: the last answer stays until the next one arrives, and an outdated answer is given up. */
 
-import { getContext, setContext, untrack } from "svelte";
+import { getContext, setContext } from "svelte";
 import { messageOf } from "../core/errors";
 
 /** How many answers the components of a place wait for, and why some did not come. */
 export class Waiting {
   count = $state(0);
   reasons = $state.raw<string[]>([]);
+  /** The same: an effect that ends reads what a state was before. */
+  #count = 0;
+  #reasons: string[] = [];
+
+  add(n: number): void {
+    this.count = this.#count += n;
+  }
 
   refuse(reason: string): () => void {
-    this.reasons = [...this.reasons, reason];
-    return () => void (this.reasons = this.reasons.filter((one) => one !== reason));
+    this.reasons = this.#reasons = [...this.#reasons, reason];
+    return () => void (this.reasons = this.#reasons = this.#reasons.filter((one) => one !== reason));
   }
 }
 
@@ -37,10 +44,10 @@ export function load<T>(make: (signal: AbortSignal) => Promise<T> | null): Loade
     }
     let isOpen = true;
     const close = (): void => {
-      if (isOpen && waiting) untrack(() => (waiting.count -= 1));
+      if (isOpen) waiting?.add(-1);
       isOpen = false;
     };
-    if (waiting) untrack(() => (waiting.count += 1));
+    waiting?.add(1);
     promise.then(
       (answer) => {
         if (isOpen) [value, error] = [answer, null];
@@ -56,7 +63,7 @@ export function load<T>(make: (signal: AbortSignal) => Promise<T> | null): Loade
     );
     return () => {
       close();
-      untrack(() => forget?.());
+      forget?.();
       left.abort();
     };
   });

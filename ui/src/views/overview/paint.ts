@@ -79,7 +79,7 @@ function colourOf({ role, since }: { role: Role; since: number }, state: number,
   return role === "read" && (since < 0 || state <= since) ? c.K : role === "reads" ? mix(c.ink3, c.Q, state > since ? 1 : 0.25) : mix(c.ink3, c.K, 0.4);
 }
 
-const strengthOf = (role: Role, moved: number): number => (role === "other" ? 0.16 + 0.2 * Math.sqrt(moved) : 0.35 + 0.6 * Math.sqrt(moved));
+const strengthOf = (role: Role, moved: number): number => (role === "other" ? [0.16, 0.2] : [0.35, 0.6]).reduce((least, more) => least + more * Math.sqrt(Math.max(0, moved)));
 
 /** A ribbon from one point to another, which leaves and comes in level. */
 function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, after]: readonly [number, number]): void {
@@ -118,7 +118,7 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.at(-1) ?? 0, half = role === "other" ? 2 : 1;
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.length > 1 ? known.at(-1)! : 0, half = role === "other" ? 2 : 1;
   if (last < n - 1) {
     [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);

@@ -11,10 +11,11 @@ export class Pair {
   #proposed;
   #run;
 
-  /** `always`: the host is asked even if there is a second text. */
+  /** `always`: the host is asked even if there is a second text. A vector is compared with the last example's. */
   constructor(readonly app: Explorer, always = false) {
     this.#proposed = load((signal) => {
-      const { page, about, a } = app, position = answers(app) === "one" ? null : page.position;
+      const { page, about, a } = app, position = answers(app) === "one" ? null : page.position, own = page.reads.text;
+      if (always && answers(app) === "none") return Promise.resolve({ position: 0, same: [own], other: about.examples.map(({ text }) => text).filter((text) => text !== own).slice(-1) });
       if (!a || !about.answers.includes("propose") || (this.given && !always)) return null;
       return app.host.ask("propose", { run: $state.snapshot(this.clean) as RunRequest, ...(position !== null && { position }) }, signal).then(({ json }) => json);
     });
