@@ -147,7 +147,7 @@ class MaskedData(TextData):
     length: Annotated[int, Field(ge=8)] = 128
     """Tokens of a row, which holds several short texts."""
     masked: Share = 0.15
-    """Share of the tokens that the network restores; 0.3 or 0.4 is often better (Wettig et al. 2023)."""
+    """Share of the tokens hidden for the network to predict; 0.3 or 0.4 is often better (Wettig et al. 2023)."""
     whole_words: bool = False
     """Choose all tokens of a word or none."""
 

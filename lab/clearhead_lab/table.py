@@ -40,8 +40,8 @@ def lines(experiments: Mapping[str, Experiment], results: Mapping[str, Result]) 
         yield f"| **{one.name}**: {one.claim} *{one.source}* | " + " | ".join(_cells(results.get(one.name))) + " |"
     minutes = sum(one.cpu_seconds for one in results.values()) / 60
     yield ""
-    n = f"{len(results)} of {len(experiments)} experiments"
-    yield f"{n}, {minutes:.0f} minutes of processor time. {_agreement(results)}"
+    n = f"{len(results)} of {len(experiments)} experiments were run"
+    yield f"{n}, in {minutes:.0f} minutes of processor time. {_agreement(results)}"
 
 
 def _agreement(results: Mapping[str, Result]) -> str:
@@ -49,7 +49,8 @@ def _agreement(results: Mapping[str, Result]) -> str:
     several = [one for one in results.values() if len(one.seeds) > 1]
     if not several:
         return "One seed does not say whether a verdict is stable."
-    return f"{sum(one.stable for one in several)} of {len(several)} verdicts are the same on every seed."
+    n_stable = sum(one.stable for one in several)
+    return f"{n_stable} of {len(several)} verdicts from several seeds are the same on every seed."
 
 
 def _cells(result: Result | None) -> tuple[str, ...]:

@@ -221,9 +221,12 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
         " be refused for a value of its config or for quantized weights; the error says so. In"
         f" {found.of_pictures} of them, only the text model of a model of pictures or sounds opens."
     )
-    rest = f" The others: {', '.join(found.types)}." if found.types else ""
+    rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
-    yield f"- **{share:.1%} of the downloads** of the transformers models among the 30 most downloaded models.{rest}"
+    yield (
+        "- Of the 30 most downloaded models, the transformers models that open have"
+        f" **{share:.1%} of the downloads** of all transformers models.{rest}"
+    )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
     yield f"- Classes without a table that most repositories name: {names}."
 
