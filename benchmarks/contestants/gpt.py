@@ -51,8 +51,8 @@ class GptWorkload(Config):
     def described(self) -> str:
         """For a report."""
         return (
-            f"{self.n_layers} layers x {self.d_model}, vocabulary {self.vocab_size}, dropout {self.dropout};"
-            f" batches of {self.batch} x {self.length} tokens"
+            f"{self.n_layers} layers x {self.d_model}, vocabulary {self.vocab_size}, dropout {self.dropout},"
+            f" in batches of {self.batch} x {self.length} tokens"
         )
 
     def words(self) -> np.ndarray:

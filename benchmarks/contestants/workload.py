@@ -52,8 +52,8 @@ class Workload(Config):
     def described(self) -> str:
         """For a report."""
         return (
-            f"{self.n_layers}+{self.n_layers} layers x {self.d_model}, dropout {self.dropout};"
-            f" batches of {self.max_tokens} tokens"
+            f"{self.n_layers}+{self.n_layers} layers x {self.d_model}, dropout {self.dropout},"
+            f" in batches of {self.max_tokens} tokens"
         )
 
     def sentences(self) -> tuple[list[list[int]], list[list[int]]]:

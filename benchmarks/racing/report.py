@@ -154,9 +154,10 @@ class Report(Config):
             for r in self.rows
         ]
         depends = (
-            f"{self.rows[0].parameters:,} parameters, {w.described}; {self.rounds} rounds of {self.steps_a_round}"
-            f" steps. MFU: the model's {self.flops_per_token / 1e6:.1f} MFLOP a token, as a share of a large matrix"
-            f" product's rate in the same arithmetic. {m}"
+            f"The model has {self.rows[0].parameters:,} parameters: {w.described}. It was trained for"
+            f" {self.rounds} rounds of {self.steps_a_round} steps. MFU: the model's"
+            f" {self.flops_per_token / 1e6:.1f} MFLOP a token, as a share of a large matrix product's rate in the same"
+            f" arithmetic. {m}"
         )
         low, high = self.ratio_of_rounds
         return "\n".join(

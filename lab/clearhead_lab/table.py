@@ -68,10 +68,9 @@ def _stable(result: Result) -> str:
     n = len(result.seeds)
     if n == 1:
         return "unknown"
-    doubtful = "; ".join(f"{one.check.what} ({round(one.share * n)} of {n} pass)" for one in result.doubtful)
-    if not result.stable:
-        return f"**no**: {by_seed(result)}; {doubtful}"
-    return f"yes; not every check: {doubtful}" if doubtful else "yes"
+    doubtful = " and ".join(f"{one.check.what} ({round(one.share * n)} of {n} pass)" for one in result.doubtful)
+    differ = f". Seeds disagree on: {doubtful}" if doubtful else ""
+    return ("yes" if result.stable else f"**no**: {by_seed(result)}") + differ
 
 
 def put_into(page: Path, table: str) -> None:

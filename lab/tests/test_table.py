@@ -59,8 +59,8 @@ def test_table_says_where_seeds_disagree(tmp_path):
     shaky, mixed = made("shaky", y_at_least(1, "core")), made("mixed", y_at_least(5, "core"), y_at_least(1, "side"))
     rows = table_of(tmp_path, shaky, mixed)
     assert "| On 1 of 3 seeds: core is low. *core: 1 [0, 2], expected at least 1* |" in rows[2]
-    assert "| **no**: holds on 2, does not hold on 1; core (2 of 3 pass) |" in rows[2]
-    assert "| yes; not every check: side (2 of 3 pass) |" in rows[3]
+    assert "| **no**: holds on 2, does not hold on 1. Seeds disagree on: core (2 of 3 pass) |" in rows[2]
+    assert "| yes. Seeds disagree on: side (2 of 3 pass) |" in rows[3]
     assert rows[-1].endswith("1 of 2 verdicts from several seeds are the same on every seed.")
 
 
