@@ -56,6 +56,7 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
     const value = fields.get(name);
     if (value !== null && ALLOWED[name].includes(value)) Object.assign(page, { [name]: value });
   }
+  if (page.part === "cross") page.stack = "decoder";
   for (const name of COUNTS) {
     const value = Number(fields.get(name) ?? NaN);
     if (Number.isInteger(value) && value >= 0) page[name] = value;
