@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from benchmarks.entry import run_command
+
 
 def main() -> None:
     """Prints megabytes for each package of this environment, with and without compiled modules."""
@@ -39,4 +41,4 @@ def size(package: Distribution) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)
