@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { build, defineConfig, type BuildOptions, type Plugin, type Rolldown } from "vite";
 
-/** texts.json: every language, with the texts that stand in the folder of a place, and the walks that every page has; English
+/** texts.json: every language, with the texts that stand in the folder of a place, the Python code of places, and the walks that
+ *  every page has; English
  *  also with the examples of places that a model may not have. The
  *  module has the little that the page says before it has read it. */
 function texts(): Plugin {
@@ -16,7 +17,7 @@ function texts(): Plugin {
       const languages: Record<string, Record<string, string>> = {};
       for (const name of readdirSync(folder).filter((file) => file.endsWith(".json"))) {
         const language = name.split(".")[0]!;
-        languages[language] = { ...languages[language], ...read(name), "walk.all": walks };
+        languages[language] = { ...languages[language], ...read(name), ...read("../views/python.json"), "walk.all": walks };
       }
       for (const name of places) {
         for (const [language, own] of Object.entries(read<typeof languages>(`../views/${name}`))) Object.assign(languages[language]!, own);

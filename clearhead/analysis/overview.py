@@ -133,8 +133,9 @@ class Overview:
 
     @property
     def decided(self) -> int:
-        """The number of the head that moves the answer most."""
-        return int(torch.tensor([one.moved for one in self.heads]).nan_to_num(-1.0).argmax())
+        """The number of the head that moves the answer most; -1 without attention."""
+        moved = torch.tensor([one.moved for one in self.heads]).nan_to_num(-1.0)
+        return int(moved.argmax()) if len(moved) else -1
 
     @cached
     def parts(self) -> list[Moved]:

@@ -41,9 +41,9 @@ def smallest(model: ModelBase) -> list[Tokens]:
     return inputs
 
 
-def every_address(model: ModelBase) -> Trace:
-    """A trace of the smallest possible input: every address of the model, with its axes."""
-    with inference(model.network), trace(model.network) as seen:
+def every_address(model: ModelBase, *, large: bool = False) -> Trace:
+    """A trace of the smallest possible input: every address of the model, with its axes; `large` as in `trace`."""
+    with inference(model.network), trace(model.network, large=large) as seen:
         model.network(*smallest(model))
     return seen
 

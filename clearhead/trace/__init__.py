@@ -89,7 +89,7 @@ def looked_at(owner: nn.Module, name: str) -> bool:
 
 
 def asked(owner: nn.Module, name: str) -> bool:
-    """True if an edit or `recording` names this value, which is too large for a trace of everything."""
+    """True if an edit or `recording` names this value, or the trace is `large`: most are too large for it."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.names(owner, name)
 
@@ -162,6 +162,8 @@ class Trace:
     """The paths that are recorded; None for all."""
     explicit: bool = True
     """True if ops that hide values take their explicit form. If not, they are as fast as without a trace."""
+    large: bool = False
+    """True to record values that are too large for most traces too."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
     _changes: dict[str, list[Tensor]] = field(default_factory=dict)
     """Tensors that edits of attached numbers add to a value that is still to come."""
@@ -172,9 +174,9 @@ class Trace:
         return self._touches(path) or (self._keeps(path) and name not in self.without)
 
     def names(self, owner: nn.Module, name: str) -> bool:
-        """True if an edit changes the value, or `only` names it."""
+        """True if an edit changes the value, or `only` names it, or values may be `large`."""
         path = f"{self.paths.get(owner)}.{name}"
-        return self._touches(path) or (self.only is not None and path in self.only)
+        return self.large or self._touches(path) or (self.only is not None and path in self.only)
 
     def _touches(self, path: str) -> bool:
         """True if an edit changes this value, or attached numbers read or change it."""
@@ -298,18 +300,19 @@ def recording(
 
 @contextmanager
 def trace(
-    network: nn.Module, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
+    network: nn.Module, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = (), large: bool = False
 ) -> Iterator[Trace]:
     """Records every tapped value of `network` while the block runs, and replaces those named in `edit`.
 
-    `without` names values, such as heads, that are computed only for a trace, and skips them.
+    `without` names values, such as heads, that are computed only for a trace, and skips them. `large` adds those that
+    only `recording` has otherwise: the states after each position, and what each channel of a scan reads.
 
     An edit is a number, a tensor or a function of the value, for the whole address or the part that it indexes. Edits
     of one value are made in order. They leave padding unchanged, because it reaches no real position.
 
     Compiled code runs eagerly meanwhile. Raises UserError for an edit that no forward pass met.
     """
-    with _running(network, edit, without=frozenset(without)) as current:
+    with _running(network, edit, without=frozenset(without), large=large) as current:
         yield current
 
 

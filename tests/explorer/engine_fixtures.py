@@ -71,9 +71,17 @@ _LATENT = {"d_head": 6, "positions": c.Rotary(fraction=0.67), "latent": c.Latent
 _FROM_LATENT = _LATENT["latent"].model_copy(update={"query_rank": 3, "bias": True, "d_value": 2})
 LATENT = c.ModelConfig(encoder=small(**_LATENT), decoder=small(**_LATENT | {"latent": _FROM_LATENT}))
 """Keys that have a part in common."""
+_HEADS: dict[str, Any] = {"n_heads": 4, "d_head": 3, "d_state": 5, "n_groups": 2}
 MIXED = {
     "mixed": c.ModelConfig(decoder=small(n_layers=2, mixer=c.ShortConvolution(width=3, bias=True, layers=(1,)))),
     "delta": c.ModelConfig(decoder=small(n_layers=2, mixer=c.GatedDelta(n_heads=4, n_key_heads=2, d_key=6, d_value=5))),
+    "state_space": c.ModelConfig(decoder=small(n_layers=2, mixer=c.StateSpace(**_HEADS, layers=(1,)))),
+    "state_space_beside": c.ModelConfig(
+        decoder=small(mixer=c.StateSpace(**_HEADS, most_step=0.5, norm="before_gate", beside=True))
+    ),
+    "scan": c.ModelConfig(
+        decoder=small(n_layers=2, mixer=c.SelectiveScan(d_inner=6, d_state=3, rank=2, norms="weight", layers=(0,)))
+    ),
 }
 """A state in place of attention."""
 
@@ -139,7 +147,9 @@ class Run:
         return self.trace()
 
     def trace(self, edits: Mapping[str, Callable[[Tensor], Tensor]] | None = None) -> Trace:
-        with torch.no_grad(), trace(self.network, edits) as seen:
+        decoder = self.network.config.decoder
+        large = decoder is not None and isinstance(decoder.mixer, c.SelectiveScan)  # Its weights, but no states.
+        with torch.no_grad(), trace(self.network, edits, large=large) as seen:
             self.network(*self.inputs)
         return seen
 

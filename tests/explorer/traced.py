@@ -107,7 +107,7 @@ def observed(
         edit=edit or {},
         likeliest=200,
         arithmetic=Arithmetic("fp32"),
-        every=every_address(model),
+        every=every_address(model, large=True),
         before=before,
     )
 

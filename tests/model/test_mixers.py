@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearhead.analysis.states import kept
 from clearhead.config import (
     GatedDelta,
     ModelConfig,
@@ -187,7 +188,7 @@ def test_chunks_of_channels_are_the_recurrence(t: int, packed: bool, seed: int):
             torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
     if first is None and t < 5:  # One document: what is read is an attention to what was written.
         weights = implied_weights(read, write, step.exp(), -rate.exp())
-        read_back = (weights @ (x * step.exp()).mT[..., None])[..., 0].mT
+        read_back = (weights @ x.mT[..., None])[..., 0].mT
         torch.testing.assert_close(read_back, expected[0], rtol=1e-10, atol=1e-10)
 
 
@@ -311,6 +312,64 @@ def test_what_a_state_reads_is_an_attention():
     assert change.count_nonzero() == change[0, 1, 5].numel()
 
 
+STATES = [
+    GatedDelta(n_heads=2, n_key_heads=1, d_key=4, d_value=5, layers=(0,)),
+    StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2, most_step=0.5, layers=(0,)),
+    SelectiveScan(d_inner=6, d_state=3, rank=2, layers=(0,)),
+]
+
+
+@pytest.mark.parametrize("mixer", STATES, ids=lambda mixer: mixer.kind)
+def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
+    """Weights times values are what the fast pass reads. What is left of s is its length in a state of it alone."""
+    one, ids, at = network(mixer), torch.arange(9)[None], "decoder.blocks.0.mix"
+    with torch.no_grad(), trace(one, large=True) as seen:
+        one(ids)
+    of_delta = mixer.kind == "gated_delta"
+    with torch.no_grad(), recording(one, [f"{at}.{'read' if of_delta else 'y'}"]) as fast:
+        one(ids)
+    weights, (read,) = seen[f"{at}.weights"], (fast[name] for name in fast)
+    values = seen[f"{at}.v"] if of_delta else seen[f"{at}.x"].unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
+    found = weights @ values
+    if not of_delta:
+        past = values * one.get_parameter(f"{at}.skip")[:, None, None]
+        found = (found + past).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
+    assert not weights.triu(1).any()
+
+    def state(s: int, t: int) -> torch.Tensor:
+        """b h ...: the state after t of a text in which s alone writes something."""
+        alone = torch.zeros_like(values)
+        alone[:, :, s] = values[:, :, s]
+        side = {
+            name: seen[f"{at}.{name}"][:, : t + 1]
+            for name in ("b", "c", "decay", "rate", "step")
+            if f"{at}.{name}" in seen
+        }
+        alone = alone[:, :, : t + 1]
+        if of_delta:
+            given = [seen[f"{at}.{name}"][:, :, : t + 1] for name in "qk"]
+            given += [alone, side["decay"].mT, side["rate"].mT]
+            return delta_by_steps(given, torch.zeros(1, 2, 4, 5, dtype=torch.float64))[1]
+        if mixer.kind == "selective_scan":
+            rate = -one.get_parameter(f"{at}.log_rate").exp()
+            return selective_scan((alone[..., 0].mT, side["step"], side["b"], side["c"], rate), None, None)[1]
+        b, c = (side[name].unflatten(2, (2, -1)).transpose(1, 2) for name in "bc")
+        given = alone, b, c, side["step"].mT, side["decay"].mT, torch.zeros(4, dtype=torch.float64)
+        last = scan(given, None, None, keep=True, chunk=1)[1]
+        assert last is not None
+        return last
+
+    left = kept(one, seen, at)
+    for s in range(9):
+        lengths = torch.stack([state(s, t).flatten(2).norm(dim=-1) for t in range(s, 9)], 2)
+        torch.testing.assert_close(left[:, :, s:, s], lengths / lengths[:, :, :1], rtol=1e-10, atol=1e-10)
+    assert not left.triu(1).any()
+    assert (left.diff(dim=2).tril(-1) <= 1e-12).all()
+    with pytest.raises(UserError, match=r"blocks\.1: expected a layer with a state"):
+        kept(one, seen, "decoder.blocks.1")
+
+
 def test_an_edit_of_what_channels_read():
     """The implied attention of a scan is recorded and edited where it is named, and edits act on what is read."""
     one, ids, at = (
@@ -320,13 +379,13 @@ def test_an_edit_of_what_channels_read():
     )
     with torch.no_grad(), trace(one) as plain:
         one(ids)
-    assert f"{at}.implied" not in plain
-    with torch.no_grad(), recording(one, [f"{at}.implied"]) as found:
+    assert f"{at}.weights" not in plain
+    with torch.no_grad(), recording(one, [f"{at}.weights"]) as found:
         one(ids)
-    with torch.no_grad(), trace(one, edit={f"{at}.implied[h=1,t=5,s=2]": zero}) as edited:
+    with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
         one(ids)
-    change, written = edited[f"{at}.y"] - plain[f"{at}.y"], (plain[f"{at}.x"] * plain[f"{at}.step"])[0, 2, 1]
-    torch.testing.assert_close(change[0, 5, 1], -found[f"{at}.implied"][0, 1, 5, 2] * written)
+    change, written = edited[f"{at}.y"] - plain[f"{at}.y"], plain[f"{at}.x"][0, 2, 1]
+    torch.testing.assert_close(change[0, 5, 1], -found[f"{at}.weights"][0, 1, 5, 2] * written)
     assert change.count_nonzero() == 1
 
 

@@ -10,7 +10,7 @@ const files = readdirSync(source, { recursive: true, encoding: "utf8" });
 function catalogue(language: string): Record<string, string> {
   const own = files.filter((path) => path.endsWith(".json") && path.startsWith(`i18n/${language}.`));
   const ofPlaces = files.filter((path) => /^views\/.*texts\.json$/.test(path)).map((path) => JSON.parse(read(path))[language]);
-  const all = [...own.map((path) => JSON.parse(read(path))), ...ofPlaces] as Record<string, string>[];
+  const all = [...own.map((path) => JSON.parse(read(path))), ...ofPlaces, JSON.parse(read("views/python.json"))] as Record<string, string>[];
   return Object.fromEntries(all.flatMap((texts) => Object.entries(texts)));
 }
 const en = catalogue("en");
@@ -61,7 +61,7 @@ const followers: Record<string, string> = {
   "next.": "embedding attention output residual ffn lens logits",
   "norm.part.": "attn cross ffn final",
   "norm.place.": "pre post sandwich branch",
-  "overview.": "encoder decoder head head_of at at_stack at_cross of of_stack of_cross",
+  "overview.": "self cross mix encoder decoder head head_of at at_stack at_cross of of_stack of_cross",
   "overview.does_": "next pair language classification tagging span none image sound",
   "overview.out_": "next language classification tagging span",
   "patching.": "answer minus",
@@ -76,6 +76,7 @@ const followers: Record<string, string> = {
   "residual.head.": "part stream adds ratio cosine after switch",
   "residual.part.": "attn cross ffn",
   "stack.": "encoder decoder",
+  "state.": "state_space selective_scan gated_delta short_convolution",
   "steps.": "steps whole",
   "step.": "qkv scores scaled masked softmax weighted",
   "steering.": "positive negative",

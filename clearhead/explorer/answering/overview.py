@@ -120,7 +120,8 @@ def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict
 
 def _decided(seen: Overview, found: Pass) -> DecidedHead:
     """The head that moves the answer most; and where none moves much of it, the words or the region that do."""
-    head = best = seen.heads[seen.decided]
+    nan = float("nan")
+    head = best = seen.heads[seen.decided] if seen.heads else Moved("", 0.0, nan, -1, nan)
     about = DecidedHead(head=seen.decided, moved=head.moved)
     if not head.moved >= DECIDES:
         choices = (one for one in seen.parts if _is_choice(one, seen, found))

@@ -236,7 +236,7 @@ class Passes:
     def addresses(self, run: RunRequest) -> Trace:
         """Every address with its axes, the batch first."""
         model = self.model_of(run)
-        return self._every.get(self._variant(run), lambda: every_address(model))
+        return self._every.get(self._variant(run), lambda: every_address(model, large=True))
 
     def _variant(self, run: RunRequest) -> str:
         step = self.checkpoints.step if run.step is None else run.step

@@ -83,8 +83,8 @@ GLOSSARY = "image.glossary"
 """The key of what a language calls the positions of a picture: `tokens: patches, token: patch`."""
 KEPT = "image.class_token"
 """The key of a name that the glossary leaves as it is."""
-APART = re.compile(r"(error|file|image|lost|made|view|walk|word)\.")
-"""Texts about tokens themselves, and those that have words of their own for pictures."""
+APART = re.compile(r"(error|file|image|lost|made|view|walk|word)\.|\w+\.python$")
+"""Texts about tokens themselves, code, and those that have words of their own for pictures."""
 
 Texts = Mapping[str, str]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from clearhead.model.block import Memory
 from clearhead.model.cache import BlockCache
 from clearhead.model.heads import LanguageHead
 from clearhead.model.layout import check_tokens
+from clearhead.model.mixers.selective_scan import ChannelStates
 from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import LayerKind
 from clearhead.progress import cached
@@ -216,18 +218,26 @@ class Blockwise(Mapping[str, Tensor]):
             return self._picture[path]
         if path == f"{name}.blocks.{i}.resid_post":
             return self._inputs[name, i + 1][0, rows]
-        is_whole = len(self._windows(part)) == 1
-        key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
-        return self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))[path]
+        is_whole, large = len(self._windows(part)) == 1, path in self._large
+        if large and prod(self.facts[path].shape) > EDITED_CELLS:
+            raise UserError(f"{path}: expected at most {EDITED_CELLS:,} weights of a layer, got more; cut the text")
+        key, only = (f"{part} large" if large else str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
+        return self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only, large=large)))[path]
 
     def _traced(
-        self, part: Part, rows: slice, take: Callable[[Tensor], None] = lambda _: None, *, only: Sequence[str] = ()
+        self,
+        part: Part,
+        rows: slice,
+        take: Callable[[Tensor], None] = lambda _: None,
+        *,
+        only: Sequence[str] = (),
+        large: bool = False,
     ) -> Trace:
         """The values of a part for these rows, or only those at some addresses; `take` takes the result."""
         keys = self._keys_of(part, rows)
         with self._computing():
             values = recording(self._network, only, explicit=True) if only else None
-            with values or trace(self._network, self._edits(part), without=self._without) as seen:
+            with values or trace(self._network, self._edits(part), without=self._without, large=large) as seen:
                 take(self._compute(part, rows, keys))
         return seen
 
@@ -303,9 +313,15 @@ class Blockwise(Mapping[str, Tensor]):
         paths = frozenset(Address.parse(at).path for at in self._edit)
         return paths | {one.writes for one in self._network.attached if f"{one.reads}.{one.name}" in paths}
 
+    @cached
+    def _large(self) -> frozenset[str]:
+        """The paths of values that a trace has only if it may be large."""
+        scans = (path for path, one in self._network.named_modules() if isinstance(one, ChannelStates))
+        return frozenset(f"{path}.weights" for path in scans)
+
     def _has(self, path: str) -> bool:
         name = path.rpartition(".")[2]
-        return path in self._edited or name not in ("masked", *self._without)
+        return path in self._edited or name not in ("masked", "state", *self._without)
 
     def _fact(self, path: str, every: Trace) -> TensorFact:
         """The fact of the value, whose axes of positions are as long as this input."""

@@ -125,7 +125,14 @@ def _merged(call: Sized) -> tuple[int, ...]:
     return t, heads * k
 
 
+def _decay(call: Call) -> Tensor:
+    """Scores, h t s, times what is left of s at t, by decays, t h, and if they are given by steps, s h."""
+    scores, decays, *steps = call.x
+    left = scores * kept_shares(decays.mT)
+    return left * steps[0].mT[:, None] if steps else left
+
+
 KINDS |= {
-    "decay": Kind(lambda call: call.x[0] * kept_shares(call.x[1].mT)),
+    "decay": Kind(_decay),
     "merge": Kind(_merge, _merged),
 }

@@ -13,7 +13,7 @@ from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
 from clearhead.model.mixers.mixer import CausalConvolution, Mixer, Recomputed, kept_shares, softplus_steps
 from clearhead.model.norm import RMSNorm
-from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Steps, its_inputs, only_sized
+from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Steps, its_inputs, only_sized, parameters
 from clearhead.trace import asked, tap, tracing
 
 
@@ -74,7 +74,7 @@ class ChannelStates(Mixer, Deriving):
                 y, last = scan((*given, self.rate), before[1], documents)
                 if state is not None:
                     state.values = end, last
-            if asked(self, "implied"):
+            if asked(self, "weights"):
                 y = y + self._change(*given, documents)
             y = y + given[0] * self.skip
         y = tap(self, "y", y, "b t d")
@@ -88,12 +88,12 @@ class ChannelStates(Mixer, Deriving):
         return made if norm is None else norm(made)
 
     def _change(self, x: Tensor, step: Tensor, b: Tensor, c: Tensor, documents: Tensor | None) -> Tensor:
-        """b t d: what edits of the implied attention change in y."""
+        """b t d: what edits of the weights, the attention that each channel implies, change in y."""
         plain = implied_weights(c, b, step, self.rate)
         if documents is not None:
             plain = plain * (documents[:, None, :, None] == documents[:, None, None, :])
-        change = tap(self, "implied", plain, "b h t s") - plain
-        return (change @ (x * step).mT[..., None])[..., 0].mT
+        change = tap(self, "weights", plain, "b h t s") - plain
+        return (change @ x.mT[..., None])[..., 0].mT
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         with to.inside(path):
@@ -106,12 +106,10 @@ class ChannelStates(Mixer, Deriving):
             if to.training:
                 y = to.do(f"{path}.seen", "selective_scan", value, b, c, step, weights=rate)
             else:
-                weights = to.do(f"{path}.implied", "implied_weights", c, b, step, weights=rate, by=channels)
-                written = to.do(f"{path}.written", "multiply", value, step)
-                written = to.do(f"{path}.written.split", "split", written, by={**channels, "width": 1})
-                y = to.do(
-                    f"{path}.seen", "merge", to.do(f"{path}.seen.split", "matmul", weights, written), by={"width": 1}
-                )
+                weights = to.do(f"{path}.weights", "implied_weights", c, b, step, weights=rate, by=channels)
+                each = to.do(f"{path}.x.split", "split", value, by={**channels, "width": 1})
+                each = to.do(f"{path}.seen.split", "matmul", weights, each)
+                y = to.do(f"{path}.seen", "merge", each, by={"width": 1})
             y = to.do(f"{path}.y", "add", y, to.do(f"{path}.past", "gain", value, weights=(f"{path}.skip",)))
             gate = to.linear(f"{path}.gate", x, self.gate, f"{path}.gate")
             z = to.do(f"{path}.z", "multiply", y, to.do(f"{path}.gate.silu", "activation", gate, how="silu"))
@@ -122,7 +120,8 @@ class ChannelStates(Mixer, Deriving):
         out, norm = f"{path}.{name}", getattr(self, f"{name}_norm")
         if norm is None:
             return to.linear(out, x, self.get_submodule(name), out)
-        made = to.linear(f"{out}.linear", x, self.get_submodule(name), out)
+        weights, width = parameters(self.get_submodule(name), out), {"width": float(len(norm.weight))}
+        made = to.do(f"{out}.linear", "linear", x, weights=weights, by=width)
         return to.do(out, "copy", norm.steps(to, f"{out}_norm", made))
 
 
@@ -169,15 +168,15 @@ def _rate(log_rate: Tensor) -> Tensor:
 
 
 def implied_weights(c: Tensor, b: Tensor, step: Tensor, rate: Tensor) -> Tensor:
-    """c and b, ... t n; step, ... t d; rate, d n -> ... d t s: sum_n c_tn b_sn exp(rate_dn (step_{s+1} + ... + step_t))
+    """c and b, ... t n; step, ... t d; rate, d n -> ... d t s: the attention that each channel pays to s at t.
 
-    The attention that each channel pays to the positions up to its own, as in Ali et al. 2024.
+    step_sd sum_n c_tn b_sn exp(rate_dn (step_{s+1,d} + ... + step_td))   (Ali et al. 2024)
     """
     total = step.new_zeros(())
     for read, write, own in zip(c.unbind(-1), b.unbind(-1), rate.unbind(-1), strict=True):
         products = (read[..., :, None] * write[..., None, :]).unsqueeze(-3)
         total = total + products * kept_shares(step.mT * own[:, None])
-    return total
+    return total * step.mT[..., None, :]
 
 
 # --- kinds of op -----------------------------------------------------------------------------------------------------

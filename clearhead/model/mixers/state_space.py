@@ -89,8 +89,8 @@ class SelectiveStateSpace(Mixer, Deriving):
             y = Recomputed.apply(read, *given)
         else:
             kept, documents, keep = before[3], layout.documents, state is not None
-            chunk = x.shape[-2] if tracing() else CHUNK
-            y, kept = scan(given, kept, documents, keep=keep, chunk=chunk, see=self._see)
+            chunk, see = (x.shape[-2], self._see) if tracing() else (CHUNK, None)
+            y, kept = scan(given, kept, documents, keep=keep, chunk=chunk, see=see)
             if state is not None and kept is not None:
                 state.values = *ends, kept
         y = tap(self, "y", y.transpose(1, 2).flatten(2), "b t d")
@@ -148,14 +148,15 @@ class SelectiveStateSpace(Mixer, Deriving):
         if to.training:
             return to.do(f"{path}.y", "state_space", x, b, c, step, decay, by={"groups": groups})
 
-        def split(value: str, n: int) -> str:
-            return to.do(f"{value}.split", "split", value, by={"heads": n})
+        def split(value: str, n: int, width: int) -> str:
+            return to.do(f"{value}.split", "split", value, by={"heads": n, "width": width})
 
-        scores = to.do(f"{path}.products.shared", "matmul_nt", split(c, groups), split(b, groups))
+        d_state = len(self.c_conv.weight) // groups
+        sides = split(c, groups, d_state), split(b, groups, d_state)
+        scores = to.do(f"{path}.products.shared", "matmul_nt", *sides)
         scores = to.do(f"{path}.products", "repeat", scores, by={"times": heads // groups})
-        weights = to.do(f"{path}.weights", "decay", scores, decay)
-        each = split(x, heads)
-        read = to.do(f"{path}.seen", "matmul", weights, to.do(f"{path}.written", "weigh", each, step))
+        weights = to.do(f"{path}.weights", "decay", scores, decay, step)
+        read = to.do(f"{path}.seen", "matmul", weights, split(x, heads, self.d_head))
         read = to.do(f"{path}.seen.merged", "merge", read, by={"width": self.d_head})
         past = to.do(f"{path}.past", "gain", x, weights=(f"{path}.skip_each",))
         return to.do(f"{path}.y", "add", read, past)
@@ -185,10 +186,11 @@ class GroupNorm(Part, Deriving):
     def steps(self, to: Steps, path: str, x: str) -> str:
         """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            groups = to.do(f"{path}.split", "split", x, by={"heads": self.n_groups})
+            width = len(self.weight) // self.n_groups
+            groups = to.do(f"{path}.split", "split", x, by={"heads": self.n_groups, "width": width})
             rstd = to.do(f"{path}.spread", "rstd", groups, by={"eps": self.eps})
             normed = to.do(f"{path}.each", "norm", groups, rstd, weights=(f"{path}.ones",), how=PLAIN)
-            normed = to.do(f"{path}.merged", "merge", normed, by={"width": len(self.weight) // self.n_groups})
+            normed = to.do(f"{path}.merged", "merge", normed, by={"width": width})
             return to.do(f"{path}.scaled", "gain", normed, weights=(f"{path}.weight",))
 
 
@@ -202,13 +204,13 @@ def scan(
     *,
     keep: bool,
     chunk: int,
-    see: Callable[[Tensor], Tensor] = lambda weights: weights,
+    see: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """x, b h t k; b and c, b g t n; step and decay, b h t; skip, h -> y, b h t k, and the last state, b h k n.
 
-    Within a chunk it is attention with the weights that `see` gets, which is quick; with chunks of one position it is
-    the recurrence. The numbers are at least float32. Each of the `documents`, b t, begins with a state of zeros. The
-    state is that before the last chunk unless `keep` is set.
+    Within a chunk it is attention, which is quick: y = weights x + skip x. `see` gets the weights, b h t s, and returns
+    those to use. With chunks of one position it is the recurrence. The numbers are at least float32. Each of the
+    `documents`, b t, begins with a state of zeros. The state is that before the last chunk unless `keep` is set.
     """
     x, b, c, step, decay, skip = given
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -227,7 +229,7 @@ def scan(
                 now, last = documents[:, None, own], documents[:, None, max(start - 1, 0), None]
                 kept, reads = kept * (now[..., None] == now[..., None, :]), reads * (now == last)
             weights = (c[:, :, own] @ b[:, :, own].mT).repeat_interleave(each[1], 1) * kept
-            y = see(weights) @ v[:, :, own]
+            y = see(weights * step[:, :, None, own]) @ x[:, :, own] if see else weights @ v[:, :, own]
             if state is not None:
                 seen = c[:, :, own] @ state.unflatten(1, each).flatten(2, 3).mT
                 y = y + seen.unflatten(-1, (each[1], -1)).transpose(2, 3).flatten(1, 2) * reads[..., None]

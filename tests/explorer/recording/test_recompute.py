@@ -44,15 +44,25 @@ def test_every_op_recomputes(name: str, edited: bool):
     assert recompute(recording).recompute_max_relative == found[worst].relative
 
 
-def test_a_state_recomputes():
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        c.GatedDelta(layers=(0,), n_heads=4, n_key_heads=2, d_key=6, d_value=5),
+        c.StateSpace(layers=(0,), n_heads=4, d_head=3, d_state=5, n_groups=2, most_step=0.5),
+        c.SelectiveScan(layers=(0,), d_inner=6, d_state=3, rank=2),
+    ],
+    ids=lambda mixer: mixer.kind,
+)
+def test_a_state_recomputes(mixer: c.MixerConfig):
     """Its weights, which are no shares, are neither pixels nor rows that sum to 1."""
-    mixer = c.GatedDelta(layers=(0,), n_heads=4, n_key_heads=2, d_key=6, d_value=5)
     recording = record(model_of(c.ModelConfig(decoder=stack(n_layers=2, mixer=mixer))), "one two three")
     check, at = recompute(recording), "decoder.blocks.0.mix.weights"
     assert check.recompute_max_relative <= CLOSE
     assert check.rows_sum_max_error <= CLOSE
     assert recording.facts[at].axes == "h t s"
     assert f"{at}.u8" not in recording.pixels
+    assert recording.value(f"{at}[h=1,t=2]").shape == (3,)
+    assert at in recomputed(recording)
 
 
 def test_a_wrong_weight_shows_where_it_is_used():

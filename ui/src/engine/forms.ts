@@ -11,7 +11,7 @@ export interface Term {
 }
 
 /** left * right */
-export interface Product { left: Term; right: Term; product: number }
+export interface Product { left: Term; right: Term; product: number; /** Another, that has no address. */ factor?: number }
 
 export type Form =
   /** The sum of products, and a bias. */

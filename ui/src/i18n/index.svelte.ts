@@ -23,10 +23,10 @@ export function sent(key: string): string | undefined {
   return catalogues.get(current.language)?.[key];
 }
 
-/** The text of a key, with `{name}` replaced by its value. Falls back to the built-in English, then to the key. */
-export function t(key: string, values: Record<string, string | number> = {}): string {
+/** The text of a key, with `{name}` replaced by its value, in code None for none. Falls back to the built-in English, then to the key. */
+export function t(key: string, values: Record<string, string | number | null | undefined> = {}): string {
   const text = sent(key) ?? first[key] ?? key;
-  return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name]) : whole));
+  return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name] ?? "None") : whole));
 }
 
 /** A whole number as the language writes it. */

@@ -3,7 +3,7 @@
 import type { About, Plan } from "../core/protocol";
 import { percent } from "../draw/format";
 import { integer, t } from "../i18n/index.svelte";
-import type { Page } from "../state/page";
+import type { Page, Part } from "../state/page";
 
 /** The last part of a path. */
 export function modelName(name: string): string {
@@ -33,10 +33,15 @@ export function describeModel(about: About): string {
 
 /** "Decoder, block 1, cross-attention, head 0": as much of it as is given; in a model of one stack without its name. */
 export function placeName({ config }: Plan, { stack, layer, part, head }: Pick<Page, "stack" | "layer"> & Partial<Pick<Page, "part" | "head">>): string {
-  const both = config.encoder && config.decoder, names = { stack: t(`overview.${stack}`), n: layer, head: head ?? 0, part: t(part === "cross" ? "overview.cross" : "overview.self") };
+  const both = config.encoder && config.decoder, names = { stack: t(`overview.${stack}`), n: layer, head: head ?? 0, part: partName(part) };
   const block = t(both ? "overview.block_of" : "crumb.layer", names);
   const name = part === undefined ? block : head === undefined ? t("crumb.part", { block, part: names.part }) : t(both ? "overview.head_of" : "overview.head", names);
   return name.charAt(0).toLocaleUpperCase() + name.slice(1);
+}
+
+/** What mixes tokens: self-attention, cross-attention, or a state. */
+export function partName(part?: Part): string {
+  return t(`overview.${part === "attn" || !part ? "self" : part}`);
 }
 
 /** A probability: "81 %", or "1 in 48,000" where a percentage says nothing. */

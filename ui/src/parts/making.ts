@@ -160,8 +160,8 @@ const MAKE: Make = {
 
 // --- terms -------------------------------------------------------------------------------------------------------------
 
-function productRow({ left, right, product }: Product): Row {
-  return { of: left, pieces: [left, " × ", right], amount: product };
+function productRow({ left, right, product, factor }: Product): Row {
+  return { of: left, pieces: [left, " × ", right, ...(factor === undefined ? [] : [` × ${exact(factor)}`])], amount: product };
 }
 
 function plainRow(term: Term): Row {

@@ -1,10 +1,12 @@
 /** What the reader has chosen. The permalink holds all of it, and undo steps back through it. */
 
-import type { About, Change, Edit, RunRequest, StackName } from "../core/protocol";
+import type { About, Change, Edit, Plan, RunRequest, StackName } from "../core/protocol";
 import type { PlaceName, Step } from "./places";
 import type { Run } from "./run";
 
-export type Part = "attn" | "cross";
+export type Part = (typeof PARTS)[number];
+/** What mixes the tokens in a block: attention, or a state. */
+export const PARTS = ["attn", "cross", "mix"] as const;
 export type Side = "a" | "b" | "diff";
 /** How an attention is drawn: its matrices, one step after the other, or lines over the sentence. */
 export type Form = (typeof FORMS)[number];
@@ -82,17 +84,24 @@ export function requestB(page: Page): RunRequest | null {
 }
 
 /** Limits a page to a head that the model has, to the tokens of the run, and to the `n` tokens that are shown. */
-export function limit(page: Page, { plan: { config } }: About, run: Run | null, n = 0): void {
+export function limit(page: Page, { plan }: About, run: Run | null, n = 0): void {
+  const { config } = plan;
   if (!config[page.stack]) page.stack = config.encoder ? "encoder" : "decoder";
   const stack = config[page.stack];
   if (!stack) return;
   page.layer = clamp(page.layer, stack.n_layers);
-  page.head = clamp(page.head, stack.n_heads);
-  page.heads = page.heads?.filter((head) => head < stack.n_heads) ?? null;
-  if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
-  const shape = run?.reply.facts[`${attentionAt(page)}.weights`]?.shape;
+  const parts = partsOf(plan, page);
+  if (!parts.includes(page.part)) page.part = parts[0] ?? "attn";
+  const shape = run?.reply.facts[`${attentionAt(page)}.weights`]?.shape, heads = shape?.[0] ?? stack.n_heads;
+  page.head = clamp(page.head, heads);
+  page.heads = page.heads?.filter((head) => head < heads) ?? null;
   if (shape) [page.query, page.key] = [clamp(page.query, shape[1] ?? 1), clamp(page.key, shape[2] ?? 1)];
   if (page.position !== null && n) page.position = clamp(page.position, n);
+}
+
+/** Which parts of a block mix its tokens. */
+export function partsOf({ ops }: Plan, { stack, layer }: Pick<Page, "stack" | "layer">): Part[] {
+  return PARTS.filter((part) => ops.some(({ out }) => out === `${stack}.blocks.${layer}.${part}.out`));
 }
 
 function clamp(value: number, count: number): number {

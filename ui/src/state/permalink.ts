@@ -4,7 +4,7 @@
  */
 
 import type { Edit } from "../core/protocol";
-import { FORMS, plainPage, ZOOMS, type Page, type Reads } from "./page";
+import { FORMS, PARTS, plainPage, ZOOMS, type Page, type Reads } from "./page";
 import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
@@ -18,7 +18,7 @@ const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   step: STEPS,
   form: FORMS,
   stack: ["encoder", "decoder"],
-  part: ["attn", "cross"],
+  part: PARTS,
   side: ["a", "b", "diff"],
   mode: ["learn", "explore", "research"],
 };

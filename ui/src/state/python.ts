@@ -2,10 +2,11 @@
 
 import { parseAddress } from "../core/address";
 import type { About, Edit, RunRequest } from "../core/protocol";
+import { t } from "../i18n/index.svelte";
 import type { Run } from "./run";
 
 const IMAGE = "image.png";
-export const READ = "from clearhead.explorer.recording.tokens import read";
+const READ = "from clearhead.explorer.recording.tokens import read";
 /** The name of a model that was opened from Python (clearhead/explorer/answering/opened.py). */
 const UNNAMED = "model";
 
@@ -14,6 +15,13 @@ export interface Shown { position: number; temperature: number; number: string |
 
 /** What a place computes beside the pass: imports and lines, of the model as it was opened or of the shown run. */
 export interface Told { imports: string[]; lines: string[]; plain?: boolean }
+
+/** What a place computes beside the pass of the model as it was opened, or else of the shown run: the text of a key has imports,
+ *  an empty line, and the lines. */
+export function toldBy(key: string, values: Record<string, string | number | null | undefined>, plain = true): Told {
+  const [imports, lines] = t(key, values).split("\n\n").map((part) => part.split("\n"));
+  return { plain, imports: imports!, lines: lines! };
+}
 
 /** The code of a run. `against`: what it is compared with, where the page shows the difference. */
 export function asPython(about: About, run: Run, { position, temperature, number: at, told, against }: Shown): string {

@@ -12,6 +12,7 @@ export const LINEAR = {
     needs: (cell) => [...lastRow(cell), ofWeight(cell.op, 0, [cell.index.at(-1)!, null]), ...ofVector(cell.op, 1)],
     explain: ({ index }, [x, w, b]) =>
       ({ form: "products", products: products(x!, w!), bias: b?.term(index.at(-1)) ?? null }),
+    length: (op, axis, from) => (axis ? op.by?.width : undefined) ?? from(axis),
   },
   project: {
     inputs: [1, 1],

@@ -60,13 +60,13 @@ export class Overview {
     const most = (i: number): number => Math.max(...each.map((one) => one?.moved[i] ?? -1));
     const position = this.#asked ?? (this.among.length ? this.among : near.expected.map((_, i) => i)).reduce((best, i) => (most(i) > most(best) ? i : best));
     const of = (values: "moved" | "p"): Float32Array => Float32Array.from(each, (one) => one?.[values][this.#asked === null ? position : 0] ?? NaN);
-    const moved = of("moved"), best = topIndices(moved.map((x) => (Number.isNaN(x) ? -1 : x)), 1)[0]!;
+    const moved = of("moved"), best = topIndices(moved.map((x) => (Number.isNaN(x) ? -1 : x)), 1)[0] ?? -1;
     return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.risen[this.#asked === null ? position : 0] ?? null });
   }
 
   /** The head that moves the answer most; and where none moves much of it, the words, of those that `isWord` knows, that do. */
   async decided(isWord: (stack: StackName, token: number) => boolean, pause: Pause): Promise<{ decided: NonNullable<OverviewReply["decided"]>; instead: { id: number; p: number } | null }> {
-    const { position, moved, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best]! };
+    const { position, moved, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best] ?? 0 };
     if (decided.moved >= DECIDES) return { decided, instead };
     const [stack] = this.#stacks as [StackName], at = (tokens: readonly number[]): string[] => tokens.map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
     const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && isWord(stack, lane[0]!) && !(stack === this.#last && lane[0] === position)).map(at);

@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { language, percent, short, t, wordOf, type Run } from "../../parts/kit";
+import { language, partName, percent, short, t, wordOf, type Run } from "../../parts/kit";
 import type { Part } from "../../state/page";
 
 export interface Place { stack: StackName; layer: number; part: Part; head: number }
@@ -86,7 +86,7 @@ export const isSame = (one: Place, other: Place): boolean => one.stack === other
 /** "decoder, block 1, cross-attention, head 0"; in a model of one stack without its name. */
 export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "full" | "at" | "of" = "full"): string {
   const { encoder, decoder } = run.plan.config, both = encoder && decoder;
-  const names = { stack: t(`overview.${stack}`), n: layer, head, part: part === "cross" ? t("overview.cross") : t("overview.self") };
+  const names = { stack: t(`overview.${stack}`), n: layer, head, part: partName(part) };
   const kind = both ? (part === "cross" ? "_cross" : "_stack") : "";
   return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
