@@ -85,13 +85,36 @@ function shortBoundary(): Plugin {
   };
 }
 
+/** Svelte's copies of a state, which here is made of lists and plain objects alone, and its errors, which name a mistake of ours: the
+ *  build for development says which, this one only where. */
+function plainStates(): Plugin {
+  return {
+    name: "plain-states",
+    apply: "build",
+    enforce: "pre",
+    transform(code, id) {
+      if (id.endsWith("svelte/src/internal/shared/clone.js")) {
+        return { code: `export function snapshot(value) {
+          if (Array.isArray(value)) return value.map((one) => snapshot(one));
+          if (value === null || typeof value !== "object") return value;
+          return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, snapshot(one)]));
+        }`, map: null };
+      }
+      if (!/svelte\/src\/internal\/(client|shared)\/errors\.js$/.test(id)) return;
+      const names = [...code.matchAll(/^export function (\w+)/gm)].map(([, name]) => `fail as ${name}`);
+      const own = id.includes("client") ? 'export * from "../shared/errors.js"; import { fail } from "../shared/errors.js";' : 'export function fail() { throw Error("Svelte"); }';
+      return { code: `${own} export { ${names.join(", ")} };`, map: null };
+    },
+  };
+}
+
 /** Svelte's code for `await` in components, components without runes, forks of the state, transitions and lists of several
  *  choices, which none has: what serves them goes. */
 function withoutUnused(): Plugin {
   const GONE: Record<string, [string, string][]> = {
     "flags/index.js": [["export let ", "export const "], ["_mode_flag = true;", "_mode_flag;"], ["\tasync_mode_flag = false;", ""]],
     "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0)", "if (true)"]],
-    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["this.#commit();", ""]],
+    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["this.#commit();", ""], ["this.#find_earlier_batch()", "null"], ["this.#defer_effects(render_effects);", ""], ["this.#defer_effects(effects);", ""], ["earlier_batch.#merge(this);", ""], [" || !batch.#intersects(this)", ""]],
     "client/reactivity/deriveds.js": [["!current_batch?.is_fork", "true"], ["current_batch?.is_fork", "false"]],
     "client/reactivity/sources.js": [["!batch.is_fork", "true"]],
     "client/runtime.js": [["current_batch?.is_fork", "false"]],
@@ -101,7 +124,7 @@ function withoutUnused(): Plugin {
     "client/dom/elements/bindings/select.js": [["select.multiple", "false"], ["'__defaultValue' in select", "false"]],
   };
   /** Methods of a batch that only such code calls. */
-  const CUT = ["#is_deferred", "#commit", "increment", "decrement", "settled", "transfer_reactions", "oncommit", "ondiscard"];
+  const CUT = ["#is_deferred", "#commit", "#find_earlier_batch", "#intersects", "#merge", "#defer_effects", "increment", "decrement", "settled", "transfer_reactions", "oncommit", "ondiscard"];
   return {
     name: "without-unused",
     apply: "build",
@@ -161,7 +184,7 @@ function served(): Plugin {
   };
 }
 
-const plugins = () => [mountedOnly(), shortBoundary(), withoutUnused(), svelte()];
+const plugins = () => [mountedOnly(), shortBoundary(), plainStates(), withoutUnused(), svelte()];
 const options = (input: string): BuildOptions => ({
   target: "es2022",
   cssCodeSplit: false,
