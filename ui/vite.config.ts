@@ -114,17 +114,20 @@ function withoutUnused(): Plugin {
   const GONE: Record<string, [string, string][]> = {
     "flags/index.js": [["export let ", "export const "], ["_mode_flag = true;", "_mode_flag;"], ["\tasync_mode_flag = false;", ""]],
     "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0)", "if (true)"]],
-    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["this.#commit();", ""], ["this.#find_earlier_batch()", "null"], ["this.#defer_effects(render_effects);", ""], ["this.#defer_effects(effects);", ""], ["earlier_batch.#merge(this);", ""], [" || !batch.#intersects(this)", ""]],
+    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["this.#commit();", ""], ["this.#find_earlier_batch()", "null"], ["this.#defer_effects(render_effects);", ""], ["this.#defer_effects(effects);", ""], ["earlier_batch.#merge(this);", ""], [" || !batch.#intersects(this)", ""],
+      ["this.discard();", "this.#unlink();"], ["this.#deferred?.resolve();", ""], ["this.#pending === 0", "true"], ["this.#unskipped_branches.delete(effect);", ""], ["this.#unskipped_branches.add(effect);", ""],
+      ...["async_deriveds = new Map", "#discard_callbacks = new Set", "#blocking_pending = new Map", "#unskipped_branches = new Set"].map((field): [string, string] => [`\t${field}();\n`, ""]),
+      ...["#deferred = null", "#new_effects = []", "#decrement_queued = false", "#pending = 0"].map((field): [string, string] => [`\t${field};\n`, ""])],
     "client/reactivity/deriveds.js": [["!current_batch?.is_fork", "true"], ["current_batch?.is_fork", "false"]],
     "client/reactivity/sources.js": [["!batch.is_fork", "true"]],
     "client/runtime.js": [["current_batch?.is_fork", "false"]],
     "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
     "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"], ["(flags & EACH_IS_ANIMATED) !== 0", "false"]],
-    "client/reactivity/effects.js": [["effect.nodes && effect.nodes.t", "null"]],
+    "client/reactivity/effects.js": [["effect.nodes && effect.nodes.t", "null"], ["current_batch?.register_created_effect(effect);", ""]],
     "client/dom/elements/bindings/select.js": [["select.multiple", "false"], ["'__defaultValue' in select", "false"]],
   };
-  /** Methods of a batch that only such code calls. */
-  const CUT = ["#is_deferred", "#commit", "#find_earlier_batch", "#intersects", "#merge", "#defer_effects", "increment", "decrement", "settled", "transfer_reactions", "oncommit", "ondiscard"];
+  /** Methods of a batch that only such code calls, and what guards a state against changes that none makes. */
+  const CUT: Record<string, string[]> = { "client/proxy.js": ["defineProperty", "setPrototypeOf"], "client/reactivity/batch.js": ["activate", "deactivate", "discard", "register_created_effect", "#is_skipped", "#is_deferred", "#commit", "#find_earlier_batch", "#intersects", "#merge", "#defer_effects", "increment", "decrement", "settled", "transfer_reactions", "oncommit", "ondiscard"] };
   return {
     name: "without-unused",
     apply: "build",
@@ -136,12 +139,12 @@ function withoutUnused(): Plugin {
         if (!left.includes(unused)) throw new Error(`${id}: expected "${unused}"; adapt without-unused to this svelte`);
         left = left.replaceAll(unused, not);
       }
-      for (const name of file === "client/reactivity/batch.js" ? CUT : []) {
-        const method = new RegExp(`\\n\\t${name}\\(.*\\) \\{[^]*?\\n\\t\\}(?=\\n)`);
+      for (const name of CUT[file] ?? []) {
+        const method = new RegExp(`\\n(\\t+)${name}\\(.*\\) \\{[^]*?\\n\\1\\},?(?=\\n)`);
         if (!method.test(left)) throw new Error(`${id}: expected a method ${name}; adapt without-unused to this svelte`);
         left = left.replace(method, "");
       }
-      return file in GONE ? { code: left, map: null } : undefined;
+      return file in GONE || file in CUT ? { code: left, map: null } : undefined;
     },
   };
 }
