@@ -5,7 +5,7 @@ Imports no torch.
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,12 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
     source = guessed.data["train"]
     roles = {role: str(source[role]) for role in ("text", "source", "target") if role in source}
     splits = {split: table_of(place(other), roles, given=data.get("train", {})) for split, other in others.items()}
-    return replace(guessed, data=guessed.data | splits)
+    return replace(guessed, data=guessed.data | splits, decisions=_without(guessed.decisions, others))
+
+
+def _without(decisions: Sequence[Decision], others: Container[str]) -> list[Decision]:
+    """The decisions but those on splits that options give."""
+    return [one for one in decisions if one.what not in others]
 
 
 def guess_of_form(contents: Contents, path: Place, others: Mapping[str, str]) -> Guess:
@@ -191,7 +196,7 @@ def guess_of_form(contents: Contents, path: Place, others: Mapping[str, str]) ->
     if contents.kind == "text":
         sources = {split: source for split, source in sources.items() if split != "test"}
     told = [Decision("task", recipe.replace("_", " "), KINDS[contents.kind], "clearhead train RECIPE --data PATH")]
-    return Guess(recipe, {**sources, **contents.data}, [*told, *contents.decisions])
+    return Guess(recipe, {**sources, **contents.data}, [*told, *_without(contents.decisions, others)])
 
 
 def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]]) -> str:

@@ -142,6 +142,17 @@ def test_a_dry_run_prints_a_line_that_makes_the_same_recipe(
     assert recipes[0] == recipes[1]
 
 
+def test_a_file_that_an_option_gives_takes_the_place_of_one_that_was_found(shell: Shell):
+    for name in ("x-train.csv", "x-dev.csv", "other.csv"):
+        put(name, REVIEWS)
+    decided = [
+        shell.done("train", "x-train.csv", "--dry-run", "--json", *one).json for one in ([], ["--valid", "other.csv"])
+    ]
+    names = [[one["value"] for one in said["decisions"] if one["what"] == "valid"] for said in decided]
+    assert names == [["x-dev.csv"], []]
+    assert "other.csv" in decided[1]["command"]
+
+
 def test_a_dry_run_as_json_and_the_names_of_nothing(shell: Shell):
     put("a.csv", REVIEWS)
     said = shell.done("train", "a.csv", "--dry-run", "--json")
