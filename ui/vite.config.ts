@@ -96,7 +96,7 @@ function plainStates(): Plugin {
       if (id.endsWith("svelte/src/internal/shared/clone.js")) {
         return { code: `export function snapshot(value) {
           if (Array.isArray(value)) return value.map((one) => snapshot(one));
-          if (value === null || typeof value !== "object") return value;
+          if (value?.constructor !== Object) return value;
           return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, snapshot(one)]));
         }`, map: null };
       }
