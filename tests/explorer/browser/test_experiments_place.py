@@ -20,7 +20,7 @@ def served(serve: Serve, folder_of) -> Served:
 def test_it_opens_with_a_drawn_figure(open_page: Open, served: Served, view: str) -> None:
     opened = open_page(served, fragment(TEXTS[0], view=view))
     opened.page.locator("main h3.found").wait_for()
-    opened.page.locator("main :is(.sweeps td, svg circle)").first.wait_for()
+    opened.page.locator("main :is(.sweeps td, svg circle, svg .node)").first.wait_for()
     assert opened.page.locator("main .gap").count() == 0
     assert violations(opened.page) == []
     fits(opened.page)
