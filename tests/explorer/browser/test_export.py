@@ -160,7 +160,7 @@ def test_a_large_model_takes_any_head_off_and_refuses_the_rest(
         says(opened, plain, logits(translator, {f"decoder.blocks.{layer}.{part}.z[h={head}]": zero}), within=2e-3)
         opened.button("reset", ".heading").click()
     opened.button("mean", ".change").click()
-    alert = said(lambda: opened.alert, "without any one head. For other changes, open the model: clearhead explore translator")
+    alert = said(lambda: opened.alert, "head. For other changes, open the model: clearhead explore translator")
     assert "any one head" in alert
 
 
