@@ -89,7 +89,7 @@ def looked_at(owner: nn.Module, name: str) -> bool:
 
 
 def asked(owner: nn.Module, name: str) -> bool:
-    """True if an edit or `recording` names this value, or the trace is `large`: most are too large for it."""
+    """True if this large value is wanted: an edit or `recording` names it, or the trace is `large`."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.names(owner, name)
 

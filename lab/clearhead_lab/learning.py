@@ -89,6 +89,21 @@ def accuracy(network: nn.Module, tokens: Tokens | Tensor, labels: Tensor) -> flo
     return (network(tokens).argmax(-1) == labels)[counted].double().mean().item()
 
 
+@torch.no_grad()
+def sampled(network: nn.Module, n: int, vocab_size: int, length: int) -> Tensor:
+    """n t: texts that the network draws, each from a random first word."""
+    text = torch.randint(0, vocab_size, (n, 1))
+    while text.shape[1] < length:
+        text = torch.cat([text, network(text)[:, -1].softmax(-1).multinomial(1)], 1)
+    return text
+
+
+def log_probability(network: nn.Module, text: Tensor) -> Tensor:
+    """b: the log probability of each text after its first word."""
+    logs = network(text[:, :-1]).log_softmax(-1)
+    return logs.gather(-1, text[:, 1:, None])[..., 0].sum(-1)
+
+
 def copying(n_symbols: int, n: int, length: int, back: int) -> tuple[Tensor, Tensor]:
     """n t random symbols, and the labels of copying what stands `back` positions before."""
     tokens = torch.randint(0, n_symbols, (n, length))

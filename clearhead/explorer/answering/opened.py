@@ -48,8 +48,8 @@ USUAL_WORDS = 7
 """Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
 MOST_CHARACTERS = 200
 """The longest example."""
-MOST_TRIED = 10
-"""The most texts of a classifier that are tried without each of their words."""
+MOST_ROWS, MOST_TRIED = 1000, 10
+"""The first rows of a classifier's data, and the most texts of them that are tried without each of their words."""
 
 
 def starts(
@@ -97,9 +97,11 @@ def _decided(model: Model) -> RunRequest | None:
     head, source = model.config.head, own_source(model)
     if not isinstance(head, ClassificationHead) or head.problem_type == "regression" or source is None:
         return None
-    split = (words for row in source[0] if isinstance(row, str) and (words := row.split()))
-    tried = [*itertools.islice((words for words in split if abs(len(words) - USUAL_WORDS) <= 2), MOST_TRIED)]
-
+    try:
+        rows = [row.split() for row in itertools.islice(source[0], MOST_ROWS) if isinstance(row, str)]
+    except UserError:  # A bad row: the page opens without it.
+        return None
+    tried = [words for words in rows if abs(len(words) - USUAL_WORDS) <= 2][:MOST_TRIED]
     cuts = [[" ".join(words), *(" ".join([*words[:i], *words[i + 1 :]]) for i in range(len(words)))] for words in tried]
     scores = iter(model.classify([text for texts in cuts for text in texts]))
 

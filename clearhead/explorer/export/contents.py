@@ -99,7 +99,7 @@ def contents(
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
     known = {name: texts for name, texts in catalogues().items() if name in languages or not languages}
-    # A file of a model that has such a place would call it absent: it says that it takes the model.
+    # A file says that these places need the model. Another model's examples would say that this one lacks them.
     absent = ("example.examples", "example.generation", "example.patching", "example.steering")
     spoken = {
         name: worded({key: text for key, text in texts.items() if key not in absent}, opened.model.config)

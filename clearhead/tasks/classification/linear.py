@@ -56,8 +56,8 @@ def linear(
     """The answers of a linear model of TF-IDF for each of `STRENGTHS`; for numbers of pairs also their cosine.
 
     The features are words and pairs of words. Two texts give those of both, their difference, and the cosine of their
-    words. Many texts are sampled. There are no answers where the texts have no words
-    or scikit-learn is not installed.
+    words. Many texts are sampled. There are no answers where the texts have no words or scikit-learn is not
+    installed.
     """
     if not find_spec("sklearn"):
         return

@@ -1,10 +1,12 @@
 """A page begins with something that the model can read."""
 
 import json
+from collections.abc import Iterator
 
 import numpy as np
 
 from clearhead.api import Model
+from clearhead.errors import UserError
 from clearhead.explorer.answering import opened
 from clearhead.explorer.answering.opened import CONTINUED, MOST_EXAMPLES, SENTENCE, starts
 from clearhead.recipe.places import METRICS
@@ -55,6 +57,15 @@ def test_a_classifier_begins_with_the_text_of_its_data_that_one_word_decides(mon
     start, examples, _ = starts(model, None, None, None, None)
     assert start.text == texts[1]
     assert examples == [start]
+
+
+def test_a_bad_row_of_its_data_does_not_keep_a_page_from_opening(monkeypatch):
+    def rows() -> Iterator[str]:
+        yield "a film that never was dull"
+        raise UserError("train.csv:2: expected 2 cells, got 3")
+
+    monkeypatch.setattr(opened, "own_source", lambda _: (rows(), "train"))
+    assert starts(model_of(CONFIGS["encoder_classifier"]), None, None, None, None)[0].text
 
 
 def test_a_picture_where_none_was_given():

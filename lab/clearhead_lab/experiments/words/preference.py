@@ -12,27 +12,12 @@ from clearhead.model import Transformer
 from clearhead.recipe.training import AdamW
 from clearhead.training import optimizers
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, mean_loss
+from clearhead_lab.learning import decoder, learn, log_probability, mean_loss, sampled
 from clearhead_lab.texts import Chain
 
 WORDS, FOLLOWERS, LENGTH, PAIRS, RATE = 16, 4, 12, 32, 3e-4
 LIKED = WORDS // 4
 """The texts with more of the first words are preferred, as a judge might like short words."""
-
-
-@torch.no_grad()
-def write(network: Transformer, n: int) -> Tensor:
-    """n t: texts that the network draws, each from a random first word."""
-    text = torch.randint(0, WORDS, (n, 1))
-    while text.shape[1] < LENGTH:
-        text = torch.cat([text, network(text)[:, -1].softmax(-1).multinomial(1)], 1)
-    return text
-
-
-def score(network: Transformer, text: Tensor) -> Tensor:
-    """b: the log probability of each text after its first word."""
-    logs = network(text[:, :-1]).log_softmax(-1)
-    return logs.gather(-1, text[:, 1:, None])[..., 0].sum(-1)
 
 
 def prefer(network: Transformer, beta: float, steps: int) -> None:
@@ -43,14 +28,14 @@ def prefer(network: Transformer, beta: float, steps: int) -> None:
     before = deepcopy(network).requires_grad_(False)
     optimizer = optimizers.build(network, AdamW(lr=RATE))
     for _ in range(steps):
-        text = write(before, 2 * PAIRS).view(2, PAIRS, LENGTH)
+        text = sampled(before, 2 * PAIRS, WORDS, LENGTH).view(2, PAIRS, LENGTH)
         first = likes(text[0]) > likes(text[1])
         liked, other = torch.where(first[:, None], text[0], text[1]), torch.where(first[:, None], text[1], text[0])
         if beta:
-            gains = [score(network, one) - score(before, one) for one in (liked, other)]
+            gains = [log_probability(network, one) - log_probability(before, one) for one in (liked, other)]
             loss = -F.logsigmoid(beta * (gains[0] - gains[1])).mean()
         else:
-            loss = -score(network, liked).mean() / LENGTH
+            loss = -log_probability(network, liked).mean() / LENGTH
         loss.backward()
         optimizer.set_lr(1.0)
         optimizer.step()
@@ -65,9 +50,9 @@ def likes(text: Tensor) -> Tensor:
 @torch.no_grad()
 def judge(network: Transformer, before: Transformer, chain: Chain) -> dict[str, float]:
     """The share of preferred words in its texts, the share of steps that the language has, and how far it went."""
-    text = write(network, 512)
+    text = sampled(network, 512, WORDS, LENGTH)
     possible = (chain.next[text[:, :-1]] == text[:, 1:, None]).any(-1).double().mean().item()
-    distance = (score(network, text) - score(before, text)).mean().item()
+    distance = (log_probability(network, text) - log_probability(before, text)).mean().item()
     loss = mean_loss(network, *chain.batch(512, LENGTH - 1)).item()
     return {"preferred": likes(text).mean().item(), "of the language": possible, "distance": distance, "loss": loss}
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, mean_loss
+from clearhead_lab.learning import decoder, learn, log_probability, mean_loss, sampled
 from clearhead_lab.texts import Chain
 
 WORDS, FOLLOWERS, LENGTH, TEXTS = 16, 4, 12, 1024
@@ -16,19 +16,9 @@ GENERATIONS = 3
 
 
 @torch.no_grad()
-def write(network: Transformer, n: int) -> Tensor:
-    """n t: texts that the network draws."""
-    text = torch.randint(0, WORDS, (n, 1))
-    while text.shape[1] < LENGTH:
-        text = torch.cat([text, network(text)[:, -1].softmax(-1).multinomial(1)], 1)
-    return text
-
-
-@torch.no_grad()
 def likeliest(network: Transformer, text: Tensor) -> Tensor:
     """The half of the texts that the network holds likelier."""
-    logs = network(text[:, :-1]).log_softmax(-1).gather(-1, text[:, 1:, None])[..., 0].sum(1)
-    return text[logs.argsort(descending=True)[: len(text) // 2]]
+    return text[log_probability(network, text).argsort(descending=True)[: len(text) // 2]]
 
 
 def taught(texts: Tensor, steps: int) -> Transformer:
@@ -54,7 +44,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
         network = first
         for generation in range(GENERATIONS + 1):
             if generation:
-                texts = write(network, 2 * n)
+                texts = sampled(network, 2 * n, WORDS, LENGTH)
                 texts = likeliest(network, texts) if reads == "the likelier half" else texts[:n]
                 network = taught(torch.cat([texts, real]) if reads == "real text beside it" else texts, steps)
             with torch.no_grad():
