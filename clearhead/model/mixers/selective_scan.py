@@ -117,11 +117,11 @@ class ChannelStates(Mixer, Deriving):
 
     def _made_steps(self, to: Steps, path: str, name: Literal["low", "b", "c"], x: str) -> str:
         """Lists the ops of `_made`; returns the address of the result."""
-        out, norm = f"{path}.{name}", getattr(self, f"{name}_norm")
+        out, norm, linear = f"{path}.{name}", getattr(self, f"{name}_norm"), self.get_submodule(name)
         if norm is None:
-            return to.linear(out, x, self.get_submodule(name), out)
-        weights, width = parameters(self.get_submodule(name), out), {"width": float(len(norm.weight))}
-        made = to.do(f"{out}.linear", "linear", x, weights=weights, by=width)
+            return to.linear(out, x, linear, out)
+        width = {"width": float(linear.out_features)}
+        made = to.do(f"{out}.linear", "linear", x, weights=parameters(linear, out), by=width)
         return to.do(out, "copy", norm.steps(to, f"{out}_norm", made))
 
 
