@@ -108,23 +108,30 @@ function plainStates(): Plugin {
   };
 }
 
-/** Svelte's code for `await` in components, components without runes, forks of the state, transitions and lists of several
- *  choices, which none has: what serves them goes. */
+/** Svelte's code for `await` in components, components without runes, forks of the state, eager states, signals that abort,
+ *  transitions, formulas in MathML, pages in XML, styles that another style of the element overrides, and lists of several choices, which none has: what serves them goes. */
 function withoutUnused(): Plugin {
   const GONE: Record<string, [string, string][]> = {
     "flags/index.js": [["export let ", "export const "], ["_mode_flag = true;", "_mode_flag;"], ["\tasync_mode_flag = false;", ""]],
-    "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0)", "if (true)"]],
-    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["this.#commit();", ""], ["this.#find_earlier_batch()", "null"], ["this.#defer_effects(render_effects);", ""], ["this.#defer_effects(effects);", ""], ["earlier_batch.#merge(this);", ""], [" || !batch.#intersects(this)", ""],
+    "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0)", "if (true)"], ["is_runes()", "true"]],
+    "client/reactivity/batch.js": [["this.is_fork", "false"], ["!batch.is_fork", "true"], ["batch.is_fork)", "false)"], ["this.#is_deferred()", "false"], ["effect.b?.is_pending", "false"], ["effect.ac === null", "true"], ["this.#commit();", ""], ["this.#find_earlier_batch()", "null"], ["this.#defer_effects(render_effects);", ""], ["this.#defer_effects(effects);", ""], ["earlier_batch.#merge(this);", ""], [" || !batch.#intersects(this)", ""],
       ["this.discard();", "this.#unlink();"], ["this.#deferred?.resolve();", ""], ["this.#pending === 0", "true"], ["this.#unskipped_branches.delete(effect);", ""], ["this.#unskipped_branches.add(effect);", ""],
       ...["async_deriveds = new Map", "#discard_callbacks = new Set", "#blocking_pending = new Map", "#unskipped_branches = new Set"].map((field): [string, string] => [`\t${field}();\n`, ""]),
       ...["#deferred = null", "#new_effects = []", "#decrement_queued = false", "#pending = 0"].map((field): [string, string] => [`\t${field};\n`, ""])],
-    "client/reactivity/deriveds.js": [["!current_batch?.is_fork", "true"], ["current_batch?.is_fork", "false"]],
-    "client/reactivity/sources.js": [["!batch.is_fork", "true"]],
-    "client/runtime.js": [["current_batch?.is_fork", "false"]],
+    "client/reactivity/deriveds.js": [["!current_batch?.is_fork", "true"], ["current_batch?.is_fork", "false"], ["e.teardown || e.ac", "e.teardown"], ["e.ac !== null", "false"], ["ac: null", ""], ["w.derived_inert();", ""]],
+    "client/reactivity/sources.js": [["!batch.is_fork && eager_effects.size > 0 && !eager_effects_deferred", "false"], ["eager_effects.add(/** @type {Effect} */ (reaction));", ""], ["is_runes()", "true"]],
+    "client/runtime.js": [["current_batch?.is_fork", "false"], ["is_runes()", "true"], ["reaction.ac !== null", "false"], ["derived.ac !== null", "false"]],
+    "client/constants.js": [["new (class StaleReactionError extends Error {\n\tname = 'StaleReactionError';\n\tmessage = 'The reaction that called `getAbortSignal()` was re-run or destroyed';\n})()", "null"], ["!!globalThis.document?.contentType &&", "false &&"]],
+    "client/dom/template.js": [["name === 'math' ? NAMESPACE_MATHML : ", ""]],
+    "client/dom/elements/actions.js": [["deep_read_state(value);", ""]],
+    "client/dom/blocks/key.js": [["is_runes()", "true"]],
+    "utils.js": [["\t...DOM_BOOLEAN_ATTRIBUTES,\n", ""]],
     "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
-    "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"], ["(flags & EACH_IS_ANIMATED) !== 0", "false"]],
-    "client/reactivity/effects.js": [["effect.nodes && effect.nodes.t", "null"], ["current_batch?.register_created_effect(effect);", ""]],
-    "client/dom/elements/bindings/select.js": [["select.multiple", "false"], ["'__defaultValue' in select", "false"]],
+    "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"], ["if (group) {", "if (false) {"], ["remaining -= 1;", ""], ["remaining === 0", "true"], ["transitions.length === 0 && ", ""], ["state.outrogroups !== null", "false"], [", outrogroups: null", ""], ["(flags & EACH_IS_ANIMATED) !== 0", "false"]],
+    "client/reactivity/effects.js": [["effect.nodes && effect.nodes.t", "null"], ["const controller = effect.ac;", ""], ["controller !== null", "false"], ["transitions !== null", "false"], ["var transitions = [];", ""], ["var remaining = transitions.length;", ""], ["remaining > 0", "false"], ["if (t !== null)", "if (false)"], ["pause_children(effect, transitions, true)", "pause_children(effect)"], ["pause_children(child, transitions, transparent ? local : false)", "pause_children(child)"], ["resume_children(child, transparent ? local : false)", "resume_children(child)"], ["ac: null", ""], ["effect.ac =", ""], ["current_batch?.register_created_effect(effect);", ""]],
+    "client/dom/elements/bindings/select.js": [["select.multiple", "false"], ["'__defaultValue' in select", "false"], ["entries.every(is_selectedcontent_mutation)", "false"]],
+    "client/dom/elements/attributes.js": [["attribute === 'loading'", "false"]],
+    "shared/attributes.js": [["if (value) {\n\t\t\t// strip", "if (value) new_style = ` ${value};`;\n\t\tif (false) {\n\t\t\t// strip"]],
   };
   /** Methods of a batch that only such code calls, and what guards a state against changes that none makes. */
   const CUT: Record<string, string[]> = { "client/proxy.js": ["defineProperty", "setPrototypeOf"], "client/reactivity/batch.js": ["activate", "deactivate", "discard", "register_created_effect", "#is_skipped", "#is_deferred", "#commit", "#find_earlier_batch", "#intersects", "#merge", "#defer_effects", "increment", "decrement", "settled", "transfer_reactions", "oncommit", "ondiscard"] };
@@ -133,7 +140,7 @@ function withoutUnused(): Plugin {
     apply: "build",
     enforce: "pre",
     transform(code, id) {
-      const file = id.split("svelte/src/internal/")[1] ?? "";
+      const file = id.split(/\/svelte\/src\/(?:internal\/)?/)[1] ?? "";
       let left = code;
       for (const [unused, not] of GONE[file] ?? []) {
         if (!left.includes(unused)) throw new Error(`${id}: expected "${unused}"; adapt without-unused to this svelte`);
