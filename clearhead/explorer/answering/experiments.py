@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from typing_extensions import TypedDict
 
 from clearhead.analysis.ablation import Ablations
@@ -16,6 +17,7 @@ from clearhead.analysis.passes import repeated
 from clearhead.capture import Effect, Prompt, over_prompts, prompts_in
 from clearhead.capture.prompts import EXACT, How
 from clearhead.capture.report import report
+from clearhead.config.heads import ClassificationHead
 from clearhead.data.prompts import BUNDLED
 from clearhead.errors import UserError
 from clearhead.explorer.answering.data_sets import DataSet, has_data
@@ -24,8 +26,10 @@ from clearhead.explorer.answering.overview import is_exact, overview_of
 from clearhead.explorer.answering.questions import Asked, BoundedText, OfRun, Reply, SmallCount, Whole
 from clearhead.trace import Address
 
-PLACES, MOST = 6, 64
+PLACES, MOST = 6, 32
 """Words of a text that may be replaced, and the most texts that are tried for one."""
+CLEAR, ALIKE = 0.3, 0.3
+"""From this share of an answer on, a text has another answer clearly; from this cosine on, two words are alike."""
 TOLD = 12
 """Texts of each kind that are told."""
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -43,7 +47,7 @@ class ProposalReply(TypedDict):
 
     position: int
     other: list[str]
-    """Those with another answer, or else all, the furthest first."""
+    """Those with another answer, or else all: first those that differ clearly, and the word most alike."""
     same: list[str]
     """The run's text, and others with its answer."""
 
@@ -54,37 +58,63 @@ def proposes(opened: Opened) -> bool:
 
 
 def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
-    """Puts words of the texts at hand in the place that the strongest weight reads, and compares the answers."""
+    """Puts words of the texts at hand in the place that matters most, and compares the answers.
+
+    That is the word without which an encoder says something else, or what the strongest weight of a decoder reads.
+    Words that are alike by the cosine of their embeddings come first, so that a text makes sense; for a classifier they
+    may stand elsewhere in the texts.
+    """
     found, text = opened.passes.get(question.run), question.run.text
     inputs, (stack, tokens) = found.reading.inputs, next(iter(found.recording.tokens.items()))
     seen = overview_of(opened, question.run, question.position)
-    paths = (Address.parse(one.at) for one in seen.curves)
-    keys = [dict(at.index)["s"] for at in paths if at.path.startswith(stack) or "cross" in at.path]
+    if found.model.config.decoder is None:
+        parts = sorted(seen.parts, key=lambda one: -one.moved)
+        keys = [Address.parse(one.at.split()[0]).index[0][1] for one in parts]
+    else:
+        paths = (Address.parse(one.at) for one in seen.curves)
+        keys = [dict(at.index)["s"] for at in paths if at.path.startswith(stack) or "cross" in at.path]
     order = dict.fromkeys([*keys, *range(len(tokens))])
-    places = [(at, some) for at in order if (some := sorted(_variants(opened, text, tokens[at].span))[:MOST])]
+    is_free = isinstance(found.model.config.head, ClassificationHead)
+    table = dict(found.model.network.named_parameters()).get(f"{stack}.embed.tokens.weight")
+
+    def variants(at: int) -> list[tuple[int, float, str, int]]:
+        every = [one for one in _variants(opened, text, tokens[at].span) if is_free or one[0] < 2]
+        own, ids = inputs[0].ids[0, at], torch.tensor([token for *_, token in every], dtype=torch.long)
+        alike = ids * 0.0 if table is None else F.cosine_similarity(table[own], table[ids], dim=-1)
+        ranked = [
+            (int(rank == 2 or x < ALIKE) if is_free else rank, -x, other, token)
+            for x, (rank, other, token) in zip(alike.tolist(), every, strict=True)
+        ]
+        return sorted(ranked)[:MOST]
+
+    places = [(at, some) for at in order if (some := variants(at))]
     if not places:
         raise UserError("propose: expected a word that another can replace, got none; type a second text")
     read = partial(Ablations, found.model.network, position=seen.position, vectors=found.model.sentences.vectors)
-    own, rows = read(inputs), list[tuple[bool, int, float, str]]()
+    own, rows = read(inputs), list[tuple[bool, int, bool, float, str]]()
     clean = own.expected.reshape(1, -1)
-    for at, some in sorted(places, key=lambda one: (one[0] == seen.position, one[1][0][0]))[:PLACES]:
+    for at, some in sorted(places, key=lambda one: (one[0] == seen.position, not is_free and one[1][0][0]))[:PLACES]:
         batch = [repeated(one, len(some)) for one in inputs]
         batch[0].ids[:, at] = torch.tensor([token for *_, token in some])
         logs = read(batch, metric=own.metric).expected.reshape(len(some), -1)
         alike, moved = logs.argmax(-1) == clean.argmax(), (clean.exp() - logs.exp()).abs().sum(-1)
-        each = zip(alike.tolist(), (-moved).tolist(), some, strict=True)
-        rows = sorted((is_same, rank, by, other) for is_same, by, (rank, other, _) in each)
-        if not alike.all():
+        each = zip(alike.tolist(), moved.tolist(), some, strict=True)
+        rows = sorted(
+            (is_same, rank, far < CLEAR, -far if is_same and not seen.is_vector else by, other)
+            for is_same, far, (rank, by, other, _) in each
+        )
+        if seen.is_vector or not alike.all():
             break
     first, best, *_ = rows[0]
-    other, same = ([one for *kind, _, one in rows if kind == [which, best]] for which in (first, not first))
+    other, same = ([row[-1] for row in rows if row[:2] == (which, best)] for which in (first, not first))
     return Reply({"position": seen.position, "other": other[:TOLD], "same": [text, *same[::-1]][:TOLD]})
 
 
 def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> Iterator[tuple[int, str, int]]:
-    """Texts with another token in place of one word, each with its rank before and the token after it.
+    """Texts with another token in place of one word, each with its rank and the token.
 
     0: texts at hand have the word between the same two words. 1: beside one of them; at the end, behind the same one.
+    2: texts at hand have the word elsewhere.
     """
     start, end = span or (0, 0)
     word, tokenizer, ranks = text[start:end].strip(), opened.model.tokenizer, dict[str, int]()
@@ -101,7 +131,7 @@ def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> Iterat
         variant = text[:start] + other + text[end:]
         ids = tokenizer.encode(variant)
         changed = [b for a, b in zip(own, ids, strict=False) if a != b]
-        if rank < 2 and len(ids) == len(own) and len(changed) == 1 and other[0].isupper() == word[0].isupper():
+        if len(ids) == len(own) and len(changed) == 1 and other[0].isupper() == word[0].isupper():
             yield rank, variant, changed[0]
 
 
