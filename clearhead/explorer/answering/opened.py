@@ -21,7 +21,9 @@ from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.model.fast.rounding import RoundedMatrix
-from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe import Recipe
+from clearhead.recipe.data import ArrayFile, IdxFiles, Languages, ParallelFiles, Source, Table, TextFiles
+from clearhead.tasks.images.data import read_pictures
 from clearhead.tasks.registry import validate
 from clearhead.text.tokenizers import Tokenizer
 
@@ -62,7 +64,7 @@ def starts(
         return start, [start], [picture]
     if model.reader.processor:
         start = RunRequest(text="", target=target, image="example:0")
-        given = _stripes() if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
+        given = _shown(model) if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
         return start, [start], [given if image is None else image]
     examples = _of_run(model, folder) or _sentences(model)
     if text is None and target is None and (decided := _decided(model)) is not None:
@@ -112,13 +114,34 @@ def _decided(model: Model) -> RunRequest | None:
     return RunRequest(text=max(cuts, key=falls)[0]) if tried else None
 
 
+def _shown(model: Model) -> "Picture":
+    """The first picture of a run's own arrays that the model names rightly; the default picture without one."""
+    recipe = _recipe_of(model)
+    try:
+        source = list(recipe.data.sources.values())[-1] if recipe else None
+        if isinstance(source, IdxFiles | ArrayFile) and all(
+            isinstance(path, Path) and path.is_file() for path in source.files
+        ):
+            some = read_pictures(source, "label")[:MOST_TRIED]
+            found = model.classify([one.picture for one in some])
+            return next(one.picture for one, ((label, _), *_) in zip(some, found, strict=True) if label == one.label)
+    except (UserError, StopIteration):
+        pass
+    return _stripes()
+
+
+def _recipe_of(model: Model) -> Recipe | None:
+    """The recipe of a run; None without one that is valid."""
+    try:
+        return None if model.recipe is None else validate(dict(model.recipe), where="recipe")
+    except UserError:
+        return None
+
+
 def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
     """The texts of a run's validation data, else of its training data; None without a run or its files."""
-    if model.recipe is None:
-        return None
-    try:
-        recipe = validate(dict(model.recipe), where="recipe")
-    except UserError:
+    recipe = _recipe_of(model)
+    if recipe is None:
         return None
     name = "valid" if "valid" in recipe.data.sources else "train"
     source, second = recipe.data.sources[name], dict(recipe.data).get("text_pair")

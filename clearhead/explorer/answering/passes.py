@@ -305,7 +305,7 @@ class Passes:
             _by_path(run.edits),
             recording,
             target,
-            (*_unknown(model, run), *_prompted(model), *notes),
+            (*_untrained(model), *_unknown(model, run), *_prompted(model), *notes),
         )
 
     def _before(self, run: RunRequest, model: Model, reading: ReadInput) -> tuple[Recording, set[str]] | None:
@@ -373,6 +373,15 @@ def check_size(lengths: Mapping[StackName, int]) -> None:
 def text_of(model: Model, ids: Sequence[int]) -> str:
     """The text of these ids; without a tokenizer the ids themselves."""
     return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
+
+
+def _untrained(model: Model) -> tuple[str, ...]:
+    """A note if each norm of a model of sounds is as it began, or drawn with both signs: no training leaves them so."""
+    if not model.generation.speech:
+        return ()
+    norms = [one for name, one in model.network.named_parameters() if name.endswith("norm.weight")]
+    is_new = all(bool((one == 1).all() or (one < 0).float().mean() > 0.2) for one in norms)
+    return ("This model is not trained: its answers mean nothing.",) * is_new
 
 
 def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
