@@ -8,7 +8,7 @@ import type { Walk } from "../core/walk";
 import { chooseLanguage, t } from "../i18n/index.svelte";
 import { fieldOf, startOf, walkIn } from "./own";
 import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
-import { fromFragment, isPlain, toFragment } from "./permalink";
+import { CELL, fromFragment, isPlain, toFragment } from "./permalink";
 import { addPlaces, hasPlace, placeOf, type PlaceName } from "./places";
 import type { Told } from "./python";
 import { Run } from "./run";
@@ -77,7 +77,9 @@ export class Explorer {
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
     explorer.#take(fragment);
-    if (isPlain(fragment) && explorer.a && explorer.page.mode !== "learn") Object.assign(explorer.page, (explorer.#begun = mostTelling(explorer.a)));
+    const { a, page } = explorer;
+    if (a && page.mode !== "learn" && isPlain(fragment)) Object.assign(page, (explorer.#begun = mostTelling(a)));
+    else if (a && isPlain(fragment, CELL) && !isPlain(fragment, ["head"])) Object.assign(page, mostTelling(a, `${explorer.at}.z[h=${page.head}]`));
     return explorer;
   }
 

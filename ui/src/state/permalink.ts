@@ -11,7 +11,8 @@ const VERSION = "1";
 const PLAIN = ["zoom", "step", "form", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key", "stop", "moment", "set", "feature"] as const;
 /** What a link says of where to look in the model. */
-const SELECTED = ["stack", "part", "layer", "head", "query", "key"];
+export const CELL = ["query", "key"];
+const SELECTED = ["stack", "part", "layer", "head", ...CELL];
 const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   zoom: ZOOMS,
@@ -28,7 +29,7 @@ export function toFragment(page: Page): string {
   const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
   if (page.reads.target !== null) fields.set("t", page.reads.target);
   for (const name of ["view", ...PLAIN, ...COUNTS] as const) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
-  if (page.view !== "overview" && !SELECTED.some((name) => fields.has(name))) fields.set("head", "0");
+  if (page.view !== "overview" && isPlain(fields, CELL)) fields.set("query", "0");
   if (page.walk) fields.set("walk", page.walk);
   if (page.present) fields.set("present", "1");
   const { dim, position, other, edits, change, temperature, heads } = page;
@@ -39,10 +40,10 @@ export function toFragment(page: Page): string {
   return `#${fields.toString()}`;
 }
 
-/** Whether a fragment leaves open where to look in the model. */
-export function isPlain(fragment: string): boolean {
-  const fields = new URLSearchParams(fragment.replace(/^#/, ""));
-  return !SELECTED.some((name) => fields.has(name));
+/** Whether a fragment leaves open where to look in the model, or in a head. */
+export function isPlain(fragment: string | URLSearchParams, names = SELECTED): boolean {
+  const fields = new URLSearchParams(`${fragment}`.replace(/^#/, ""));
+  return !names.some((name) => fields.has(name));
 }
 
 /** The page of a fragment; null for no link, or one of another version. Ignores fields that make no sense. */

@@ -21,7 +21,7 @@ describe("a recorded walk", () => {
     const turned = named({ ...walk, stops: moved(walk.stops, 1, 0) });
     expect(turned.stops.map(({ name, question: asked }) => [name, asked?.right])).toEqual([["stop-1", 1], ["stop-2", undefined]]);
     expect([moved([1, 2, 3], 0, -1), moved([1, 2, 3], 2, 3), moved([1, 2, 3], 0, 1)]).toEqual([[1, 2, 3], [1, 2, 3], [2, 1, 3]]);
-    expect(stopHere(page).place).toBe("#v=1&s=one+two&view=logits&head=0");
+    expect(stopHere(page).place).toBe("#v=1&s=one+two&view=logits&query=0");
   });
 
   test("takes a question from what was typed", () => {
@@ -33,7 +33,7 @@ describe("a recorded walk", () => {
   test("comes back from its file and from its link", () => {
     expect(read(walk)).toEqual(walk);
     expect(walkIn(startOf(walk, page))).toEqual(walk);
-    expect(startOf(walk, page)).toMatch(/^#v=1&s=one\+two&mode=learn&head=0&walk=own-two-heads&w=/);
+    expect(startOf(walk, page)).toMatch(/^#v=1&s=one\+two&mode=learn&query=0&walk=own-two-heads&w=/);
     expect([walkIn("#v=1&s=x"), fieldOf(null)]).toEqual([null, ""]);
   });
 
