@@ -68,6 +68,7 @@ class Overview:
         *,
         position: int | None = None,
         among: Sequence[int] = (),
+        words: Sequence[list[int]] = (),
         edit: Mapping[str, Edit] | None = None,
         seen: Seen | None = None,
         vectors: Vectors = mean_states,
@@ -75,7 +76,8 @@ class Overview:
         budget: float = float("inf"),
     ) -> None:
         """`position` is that of the answer in the last stack. By default it is the one, `among` those given or all that
-        answer, whose best head moves the answer most. A decoder alone answers at its last position.
+        answer, whose best head moves the answer most. A decoder alone answers at its last position. `words` are the
+        tokens of each word of the first stack; by default each token is one.
 
         Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already.
         `toward` is the vector, d, of another text; by default the text's own. Heads take about `budget`
@@ -84,7 +86,7 @@ class Overview:
         """
         tokens = one_text(network, inputs)
         self._network, self._tokens, self._edit = network, [*tokens.values()], dict(edit or {})
-        self._budget, self._among = budget, among
+        self._budget, self._among, self._words = budget, among, list(words)
         self._lengths = {name: layout.grid[1] for name, layout in layouts(network, tokens).items()}
         self._last, length = list(self._lengths.items())[-1]
         self._depths = {name: len(stack.blocks) for name, stack in network.stacks().items()}
@@ -141,7 +143,7 @@ class Overview:
     def parts(self) -> list[Moved]:
         """What moves with the first states of each token or region of the first stack := 0."""
         first, n = next(iter(self._lengths.items()))
-        lanes, at = self._regions.get(first) or [[t] for t in range(n)], f"{first}.blocks.0.resid_pre"
+        lanes, at = self._groups.get(first) or [[t] for t in range(n)], f"{first}.blocks.0.resid_pre"
         return self.off([" ".join(f"{at}[t={t}]" for t in lane) for lane in lanes])
 
     def off(self, sites: Sequence[str]) -> list[Moved]:
@@ -185,7 +187,7 @@ class Overview:
         found, sets = dict[str, float](), list[dict[str, Edit]]()
         for (i, t, s), weight in zip(cells[kept].tolist(), weights[kept].tolist(), strict=True):
             path, h, z, v, read = heads[i]
-            lane = next((lane for lane in self._regions.get(read, ()) if lane[0] == s), [s])
+            lane = next((lane for lane in self._groups.get(read, ()) if lane[0] == s), [s])
             found[f"{path}.weights[h={h},t={t},s={s}]"] = weight
             several = self._seen[f"{path}.weights[h={h},t={t}]"][0][lane] if lane[1:] else v.new_tensor([weight])
             sets.append({f"{path}.z[h={h},t={t}]": z[t] - several @ v[lane]})
@@ -212,10 +214,10 @@ class Overview:
             read = "encoder" if path.endswith("cross") else own
             v = v[h * len(v) // self._network.stacks()[own].config.n_heads]
             z, weights = weights @ v, weights.clone()
-            for lane in self._regions.get(read, ()):
+            for lane in self._groups.get(read, ()):
                 weights[:, lane] = F.pad(weights[:, lane].sum(1, keepdim=True), (0, len(lane) - 1))
                 if own == read and len(lane) > 1:
-                    weights[lane] = 0
+                    weights[lane, lane[0] if self._words else slice(None)] = 0
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
             t, s = counted.T
@@ -230,16 +232,23 @@ class Overview:
     def lanes_of(self) -> dict[str, list[list[int]]]:
         """The tokens of each lane by stack, which are changed together: regions of a picture, stretches of a sound.
 
-        In a text each token has its own, in a long one those that the strongest heads read most, or without which an
+        In a text each word has its own, in a long one those that the strongest heads read most, or without which an
         encoder says something else; the first lane has the others.
         """
         found = dict(self._regions)
         for name, length in self._lengths.items():
             if name not in found:
-                own = sorted(self._strength[name].topk(min(length, LANES - (length > LANES))).indices.tolist())
-                rest = sorted({*range(length)} - {*own})
-                found[name] = [rest] * bool(rest) + [[t] for t in own]
+                lanes = self._groups.get(name) or [[t] for t in range(length)]
+                strength = torch.stack([self._strength[name][lane].amax() for lane in lanes])
+                own = sorted(strength.topk(min(len(lanes), LANES - (len(lanes) > LANES))).indices.tolist())
+                rest = sorted({*range(length)} - {t for i in own for t in lanes[i]})
+                found[name] = [rest] * bool(rest) + [lanes[i] for i in own]
         return found
+
+    @cached
+    def _groups(self) -> dict[str, list[list[int]]]:
+        """What is changed together: the regions, or the words of the first stack if they are known."""
+        return self._regions or {next(iter(self._lengths)): self._words}
 
     @cached
     def _regions(self) -> dict[str, list[list[int]]]:
@@ -268,7 +277,8 @@ class Overview:
             own = cells[:, 0] == i
             found[read].index_add_(0, cells[own, 2], strengths[own])
         if self._last == "encoder" and not self._regions:
-            found["encoder"] += torch.tensor([one.moved for one in self.parts]).nan_to_num(-1.0)
+            for lane, one in zip(self._groups["encoder"] or range(self._lengths["encoder"]), self.parts, strict=True):
+                found["encoder"][lane] += torch.tensor(one.moved).nan_to_num(-1.0)
         pool = getattr(self._network.config.head, "pool", "")
         if self._is_by_position or pool in ("first", "last"):
             found[self._last][0 if pool == "first" else self.position] = float("inf")

@@ -1,5 +1,6 @@
 """Answers with the overview: how much of one answer each head, attention weight, stream and feed-forward carries."""
 
+from collections.abc import Sequence
 from itertools import takewhile
 from math import isnan
 from typing import Any, Literal
@@ -91,12 +92,24 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
         found.reading.inputs,
         position=position,
         among=[i for i, token in enumerate(tokens) if token.id == mask or i >= first],
+        words=_words_of([token.text for token in tokens]) if model.config.decoder is None else (),
         edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
         vectors=model.sentences.vectors,
         toward=model.embed([near])[0] if near and isinstance(model.config.head, NoHead | VectorHead) else None,
         budget=BUDGET,
     )
+
+
+def _words_of(pieces: Sequence[str]) -> list[list[int]]:
+    """The tokens of each word, of which WordPiece marks all pieces but the first; none without such pieces."""
+    words = list[list[int]]()
+    for t, text in enumerate(pieces):
+        if text.startswith("##") and words:
+            words[-1].append(t)
+        else:
+            words.append([t])
+    return words if len(words) < len(pieces) else []
 
 
 def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -37,6 +37,7 @@ def compared(serve: Serve, folder_of) -> Served:
 
 def test_what_changed_and_where_it_leads(compared: Served, open_page: Open) -> None:
     opened = open_page(compared, fragment(TEXTS[0], stack="decoder", view="difference"))
+    opened.page.get_by_text("All numbers").click()
     assert compared.session.compared is not None
     models = compared.model, compared.session.compared
     with LOCK:

@@ -83,8 +83,8 @@ def test_the_feed_forward(spot: Spot) -> None:
         units = [int(row[0].split()[-1]) for row in rows]
         assert {abs(float(post[unit])) for unit in units} == {*post.abs().topk(len(units)).values.tolist()}
         for unit, (_, *cells) in zip(units, rows, strict=True):
-            first = max(0, min(len(all_post) - 10, spot.t - 5))
-            for shown, value in zip(cells, all_post[first : first + 10, unit], strict=True):
+            first = max(0, min(len(all_post) - 16, spot.t - 8))
+            for shown, value in zip(cells, all_post[first : first + 16, unit], strict=True):
                 assert agrees(shown, float(value)) if shown else abs(value) < 0.05, (unit, shown, value)
         told = page.page.locator("main p.headline").inner_text()
         found = re.search(r"(\d+) of (\d+) units here, unit (\d+) most", told)

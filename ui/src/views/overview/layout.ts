@@ -6,6 +6,8 @@ export interface Area {
   top: number;
   gap: number;
   lanes: number;
+  /** How many times as thick lanes are drawn. */
+  scale?: number;
 }
 export interface Wanted { lanes: number; widths: number[] }
 
@@ -46,7 +48,7 @@ export function layout([first, second]: readonly Wanted[], width: number, height
 /** How thick a lane is of which so much depends: 0 to 1. */
 export function thickness(area: Area, moved: number): number {
   const most = Math.min(32, area.gap * 0.6);
-  return Math.min(most, 1.6 + (most - 1.6) * Math.max(0, moved));
+  return Math.min(most, 1.6 + (most - 1.6) * Math.max(0, moved) * (area.scale ?? 1));
 }
 
 /** Which of many labels are written, so that they stand apart: every first, second, fifth …, those in `always`, and none too near to these. */

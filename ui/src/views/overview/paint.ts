@@ -118,14 +118,14 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.length > 1 ? known.at(-1)! : 0, half = role === "other" ? 2 : 1;
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.length > 1 ? known.at(-1)! : 0;
   if (last < n - 1) {
     [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);
   }
   if (known.length < 2) return;
   if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
-    ribbon(g, lane, known, (i) => thickness(area, at(i)[0] / half));
+    ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
     [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.16 * change), rgba(c.ink3, 0.6 * change), 1];
     g.fill();
     g.stroke();
@@ -134,7 +134,7 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
   known.forEach((i) => {
     fill.addColorStop((area.x[i]! - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, between(at(i), change)) * (lane.hollow ? 0.3 : 1)));
   });
-  ribbon(g, lane, known, (i) => thickness(area, between(at(i), change) / half));
+  ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
   g.fillStyle = fill;
   g.fill();
 }

@@ -61,6 +61,15 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
   return made;
 }
 
+/** A piece that goes on with the word before it. */
+export const goesOn = (token?: Token): boolean => /^##/.test(token?.text ?? "");
+
+/** The tokens, of which the first of a lane of pieces stands for its word. */
+export function joined(tokens: readonly Token[], lanes: readonly Lane[] = []): Token[] {
+  const words = new Map(lanes.map(({ tokens: [first = 0, ...more] }) => [first, more.filter((i) => goesOn(tokens[i])).reduce((text, i) => text + tokens[i]!.text.slice(2), tokens[first]?.text ?? "")]));
+  return tokens.map((one, i) => ({ ...one, text: words.get(i) ?? one.text }));
+}
+
 /** The stack whose tokens a head reads. */
 export const readBy = ({ stack, part }: Place): StackName => (part === "cross" ? "encoder" : stack);
 
@@ -93,7 +102,7 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 
 /** "the word “thin”", "“dull” and “slow”", "the outlined part of the picture". */
 export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): string {
-  const [first = 0, ...more] = [...own].sort((x, y) => x - y);
+  const [first = 0, ...more] = own.filter((i) => !goesOn(tokens[i])).sort((x, y) => x - y);
   if (!tokens[first]?.span) return quoted(tokens, first);
   return more.length ? new Intl.ListFormat(language()).format([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
 }
