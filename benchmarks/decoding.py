@@ -216,8 +216,8 @@ def decoding(
                 n_weights[model] = sum(w.numel() for w in network(task).parameters())
             generator = torch.Generator().manual_seed(1)
             rows = torch.randint(10, task.vocab_size, (task.n_inputs, task.n_read), generator=generator).tolist()
-            reads = "sentences" in task.unit
-            common = {"inputs": rows, "new_tokens": task.n_new, "beams": task.beams, "translates": reads}
+            common = {"inputs": rows, "new_tokens": task.n_new, "beams": task.beams}
+            common["translates"] = task.unit == "sentences"
             assignments = [
                 Assignment.model_validate({"kind": kind, "threads": threads, **common, **places[model]})
                 for kind in chosen

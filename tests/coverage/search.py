@@ -51,10 +51,15 @@ def classes() -> list[Case]:
     return [case for case in found if case is not None]
 
 
-def trial(n: int, seed: int) -> Trial:
+def named(only: str) -> list[Case]:
+    """The classes whose type and name contain one of these words, which commas part."""
+    return [case for case in classes() if any(word in f"{case.family} {case.architecture}" for word in only.split(","))]
+
+
+def trial(n: int, seed: int, only: str = "") -> Trial:
     """The random config of this number. One in twenty is of a class that its family does not have."""
     chance = random.Random(f"{seed}/{n}")
-    case = chance.choice(by_type(chance))
+    case = chance.choice(by_type(chance, only))
     if chance.random() < 0.05:
         one = folders.Modelled(module(case.family), case.family)
         case = replace(case, architecture=chance.choice(folders.classes(one) or (case.architecture,)))
@@ -66,9 +71,9 @@ def trial(n: int, seed: int) -> Trial:
         return Trial(case, changes, outcome(case, Path(folder), as_given=chance.random() < 0.5))
 
 
-def by_type(chance: random.Random) -> list[Case]:
+def by_type(chance: random.Random, only: str) -> list[Case]:
     """The classes of one model type, each type as likely as the others."""
-    cases = classes()
+    cases = named(only)
     kind = chance.choice(sorted({case.family for case in cases}))
     return [case for case in cases if case.family == kind]
 
@@ -78,11 +83,11 @@ def module(model_type: str) -> str:
     return next((folder for folder, names in folders.types().items() if model_type in names), model_type)
 
 
-def random_trials(*, first: int, n: int, seed: int) -> Iterator[Trial]:
+def random_trials(*, first: int, n: int, seed: int, only: str = "") -> Iterator[Trial]:
     """Trials of which the reference builds and runs the model, until there are n. Others count for nothing."""
     done, number = 0, first
     while done < n:
-        found = trial(number, seed)
+        found = trial(number, seed, only)
         done += found.found.what != "no reference"
         number += 1
         yield found

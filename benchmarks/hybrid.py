@@ -1,0 +1,136 @@
+"""`python -m benchmarks.hybrid`: a network of states and attention against the reference library, in turn."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from cyclopts import App, Parameter
+
+import clearhead
+from benchmarks.entry import run_command
+from benchmarks.figures import Figure, show, within
+from clearhead.generation import complete
+from clearhead.machine.device import keep_freed_memory
+from clearhead.model import Tokens, Transformer
+from clearhead.recipe.generation import GenerationConfig
+
+LENGTH = 512
+WRITTEN = 32
+GOALS = {"prefill of 512": 1.2, "step": 1.5, "training step": 1.2}
+SIZES = {
+    "vocab_size": 50_304, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True,
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen3_5_text": {
+        "linear_num_key_heads": 6, "linear_num_value_heads": 12, "linear_key_head_dim": 64, "linear_value_head_dim": 64
+    },
+}  # fmt: skip
+QUICK = {"vocab_size": 200, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4}
+
+app = App(name="python -m benchmarks.hybrid", help="States and attention in one network, against the reference.")
+
+
+def written(generate: Callable[[int], object]) -> tuple[float, float]:
+    """Processor seconds of the prompt with one token, and of one more."""
+    began = time.process_time()
+    generate(1)
+    first = time.process_time() - began
+    generate(WRITTEN + 1)
+    return first, (time.process_time() - began - 2 * first) / WRITTEN
+
+
+def ours(network: Transformer, ids: torch.Tensor) -> tuple[float, float]:
+    """Texts as `clearhead generate` writes them."""
+
+    def generate(n: int) -> object:
+        config = GenerationConfig(max_new_tokens=n, min_new_tokens=n, end_ids=(0,))
+        return list(complete(network, [ids[0].tolist()], config=config))
+
+    return written(generate)
+
+
+def theirs(model: Any, ids: torch.Tensor) -> tuple[float, float]:
+    """Texts by `generate` of the reference."""
+
+    def generate(n: int) -> object:
+        with torch.inference_mode():
+            mask = torch.ones_like(ids)
+            lengths = {"max_new_tokens": n, "min_new_tokens": n, "eos_token_id": 0, "pad_token_id": 0}
+            return model.generate(ids, attention_mask=mask, do_sample=False, **lengths)
+
+    return written(generate)
+
+
+def trained(network: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> float:
+    """Processor seconds of forward and backward pass and of AdamW."""
+    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    loss().backward()
+    optimizer.step()
+    began = time.process_time()
+    optimizer.zero_grad()
+    loss().backward()
+    optimizer.step()
+    return time.process_time() - began
+
+
+@app.default
+def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Read 512 tokens, write one more, and train on them: one thread, float32, processor time.
+
+    Args:
+        rounds: Turns of each, of which the median counts.
+        quick: A tiny network, to see that everything works; its figures mean nothing.
+    """
+    import transformers
+
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
+    def measure(scratch: Path) -> None:
+        for name, changes in CONFIGS.items():
+            torch.manual_seed(0)
+            config = transformers.AutoConfig.for_model(name, **(SIZES | changes | (QUICK if quick else {})))
+            model = transformers.AutoModelForCausalLM.from_config(config).eval()
+            model.save_pretrained(scratch / name)
+            network = clearhead.load(scratch / name, dtype="float32").network
+            ids = torch.randint(1, config.vocab_size, (1, LENGTH))
+            labels = ids.roll(-1)[0]
+            found: list[list[tuple[float, float, float]]] = [[], []]
+            for i in range(rounds + 1):
+                turns: list[Callable[[], tuple[float, float, float]]] = [
+                    lambda: (*ours(network.eval(), ids), trained(network.train(), own_loss)),
+                    lambda: (*theirs(model.eval(), ids), trained(model.train(), their_loss)),
+                ]
+
+                def own_loss() -> torch.Tensor:
+                    return network(Tokens(ids), labels=labels) / LENGTH
+
+                def their_loss() -> torch.Tensor:
+                    return F.cross_entropy(model(ids).logits[0], labels)
+
+                for which in (0, 1) if i % 2 else (1, 0):
+                    found[which].append(turns[which]())
+            mine, peer = ([median(kind) for kind in zip(*side[1:], strict=True)] for side in found)
+            size = sum(w.numel() for w in network.parameters())
+            print(name, f"{size / 1e6:.0f}M;", "seconds:", *(f"{a:.4g}/{b:.4g}" for a, b in zip(mine, peer, strict=True)))
+            figures = [
+                Figure(f"{name}, {what}: ours to transformers", b / a, goal)
+                for (what, goal), a, b in zip(GOALS.items(), mine, peer, strict=True)
+            ]
+            show("a hybrid", figures)
+
+    within(measure)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line, or these words of one; a mistake of the user's is one line."""
+    run_command(app, words)
+
+
+if __name__ == "__main__":
+    main()
