@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import torch
 import torch.nn.functional as F
 from cyclopts import App, Parameter
+from torch import Tensor, nn
 
 import clearhead
 from benchmarks.entry import run_command
@@ -35,8 +36,29 @@ QUICK = {"vocab_size": 200, "hidden_size": 64, "intermediate_size": 128, "num_hi
 app = App(name="python -m benchmarks.hybrid", help="States and attention in one network, against the reference.")
 
 
+def ours(network: Transformer, ids: Tensor) -> tuple[float, ...]:
+    """Processor seconds of each of the three, as `clearhead generate` and a training loop have them."""
+
+    def generate(n: int) -> object:
+        config = GenerationConfig(max_new_tokens=n, min_new_tokens=n, end_ids=(0,))
+        return list(complete(network.eval(), [ids[0].tolist()], config=config))
+
+    return *written(generate), trained(network, lambda: network(Tokens(ids), labels=ids.roll(-1)[0]) / LENGTH)
+
+
+def theirs(model: Any, ids: Tensor) -> tuple[float, ...]:
+    """The same of the reference."""
+    lengths = {"eos_token_id": 0, "pad_token_id": 0, "attention_mask": torch.ones_like(ids), "do_sample": False}
+
+    def generate(n: int) -> object:
+        with torch.inference_mode():
+            return model.eval().generate(ids, max_new_tokens=n, min_new_tokens=n, **lengths)
+
+    return *written(generate), trained(model, lambda: F.cross_entropy(model(ids).logits[0], ids.roll(-1)[0]))
+
+
 def written(generate: Callable[[int], object]) -> tuple[float, float]:
-    """Processor seconds of the prompt with one token, and of one more."""
+    """Seconds of the prompt with one token, and of one more."""
     began = time.process_time()
     generate(1)
     first = time.process_time() - began
@@ -44,37 +66,14 @@ def written(generate: Callable[[int], object]) -> tuple[float, float]:
     return first, (time.process_time() - began - 2 * first) / WRITTEN
 
 
-def ours(network: Transformer, ids: torch.Tensor) -> tuple[float, float]:
-    """Texts as `clearhead generate` writes them."""
-
-    def generate(n: int) -> object:
-        config = GenerationConfig(max_new_tokens=n, min_new_tokens=n, end_ids=(0,))
-        return list(complete(network, [ids[0].tolist()], config=config))
-
-    return written(generate)
-
-
-def theirs(model: Any, ids: torch.Tensor) -> tuple[float, float]:
-    """Texts by `generate` of the reference."""
-
-    def generate(n: int) -> object:
-        with torch.inference_mode():
-            mask = torch.ones_like(ids)
-            lengths = {"max_new_tokens": n, "min_new_tokens": n, "eos_token_id": 0, "pad_token_id": 0}
-            return model.generate(ids, attention_mask=mask, do_sample=False, **lengths)
-
-    return written(generate)
-
-
-def trained(network: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> float:
-    """Processor seconds of forward and backward pass and of AdamW."""
-    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
-    loss().backward()
-    optimizer.step()
-    began = time.process_time()
-    optimizer.zero_grad()
-    loss().backward()
-    optimizer.step()
+def trained(network: nn.Module, loss: Callable[[], Tensor]) -> float:
+    """Seconds of forward and backward pass and of AdamW, the second time."""
+    optimizer, began = torch.optim.AdamW(network.train().parameters(), fused=True), 0.0
+    for _ in range(2):
+        began = time.process_time()
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
     return time.process_time() - began
 
 
@@ -99,25 +98,16 @@ def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = 
             model.save_pretrained(scratch / name)
             network = clearhead.load(scratch / name, dtype="float32").network
             ids = torch.randint(1, config.vocab_size, (1, LENGTH))
-            labels = ids.roll(-1)[0]
-            found: list[list[tuple[float, float, float]]] = [[], []]
+            found: list[list[tuple[float, ...]]] = [[], []]
             for i in range(rounds + 1):
-                turns: list[Callable[[], tuple[float, float, float]]] = [
-                    lambda: (*ours(network.eval(), ids), trained(network.train(), own_loss)),
-                    lambda: (*theirs(model.eval(), ids), trained(model.train(), their_loss)),
-                ]
-
-                def own_loss() -> torch.Tensor:
-                    return network(Tokens(ids), labels=labels) / LENGTH
-
-                def their_loss() -> torch.Tensor:
-                    return F.cross_entropy(model(ids).logits[0], labels)
-
                 for which in (0, 1) if i % 2 else (1, 0):
-                    found[which].append(turns[which]())
+                    found[which].append(theirs(model, ids) if which else ours(network, ids))
             mine, peer = ([median(kind) for kind in zip(*side[1:], strict=True)] for side in found)
-            size = sum(w.numel() for w in network.parameters())
-            print(name, f"{size / 1e6:.0f}M;", "seconds:", *(f"{a:.4g}/{b:.4g}" for a, b in zip(mine, peer, strict=True)))
+            size = sum(w.numel() for w in network.parameters()) / 1e6
+            print(name, f"{size:.0f}M parameters; seconds, ours and theirs:")
+                name, f"{sum(w.numel() for w in network.parameters()) / 1e6:.0f}M parameters; seconds, ours and theirs:"
+            )
+            print(", ".join(f"{what} {a:.4g} {b:.4g}" for what, a, b in zip(GOALS, mine, peer, strict=True)))
             figures = [
                 Figure(f"{name}, {what}: ours to transformers", b / a, goal)
                 for (what, goal), a, b in zip(GOALS.items(), mine, peer, strict=True)

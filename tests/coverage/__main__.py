@@ -13,6 +13,7 @@ import resource
 import sys
 import warnings
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from tests.coverage import page
@@ -59,7 +60,8 @@ def search(given: argparse.Namespace) -> int:
     if given.what == "random":
         found = random_trials(first=given.first, n=given.configs, seed=given.seed, only=given.only)
     else:
-        found = (trial for case in named(given.only) for trial in field_trials(case, values=given.values, seed=given.seed))
+        each = partial(field_trials, values=given.values, seed=given.seed)
+        found = (trial for case in named(given.only) for trial in each(case))
     for number, trial in enumerate(found):
         tally.add(trial)
         if given.all or trial.found.what in WRONG:
@@ -72,7 +74,9 @@ def main() -> None:
     """One of the three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="page", choices=["page", "random", "fields"])
-    parser.add_argument("--only", default="", help="folders whose name contains this, or classes with one of these words")
+    parser.add_argument(
+        "--only", default="", help="folders whose name has this, or classes with one of these words"
+    )
     parser.add_argument("--configs", type=int, default=2000, help="configs that the reference builds")
     parser.add_argument("--first", type=int, default=0, help="the number of the first random config")
     parser.add_argument("--seed", type=int, default=0)
