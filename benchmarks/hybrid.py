@@ -105,8 +105,6 @@ def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = 
             mine, peer = ([median(kind) for kind in zip(*side[1:], strict=True)] for side in found)
             size = sum(w.numel() for w in network.parameters()) / 1e6
             print(name, f"{size:.0f}M parameters; seconds, ours and theirs:")
-                name, f"{sum(w.numel() for w in network.parameters()) / 1e6:.0f}M parameters; seconds, ours and theirs:"
-            )
             print(", ".join(f"{what} {a:.4g} {b:.4g}" for what, a, b in zip(GOALS, mine, peer, strict=True)))
             figures = [
                 Figure(f"{name}, {what}: ours to transformers", b / a, goal)

@@ -74,9 +74,7 @@ def main() -> None:
     """One of the three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="page", choices=["page", "random", "fields"])
-    parser.add_argument(
-        "--only", default="", help="folders whose name has this, or classes with one of these words"
-    )
+    parser.add_argument("--only", default="", help="in names of folders or classes; with commas, any of several")
     parser.add_argument("--configs", type=int, default=2000, help="configs that the reference builds")
     parser.add_argument("--first", type=int, default=0, help="the number of the first random config")
     parser.add_argument("--seed", type=int, default=0)
