@@ -117,7 +117,7 @@ class ChannelStates(Mixer, Deriving):
 
     def _made_steps(self, to: Steps, path: str, name: Literal["low", "b", "c"], x: str) -> str:
         """Lists the ops of `_made`; returns the address of the result."""
-        out, norm, linear = f"{path}.{name}", getattr(self, f"{name}_norm"), self.get_submodule(name)
+        out, norm, linear = f"{path}.{name}", getattr(self, f"{name}_norm"), getattr(self, name)
         if norm is None:
             return to.linear(out, x, linear, out)
         width = {"width": float(linear.out_features)}
