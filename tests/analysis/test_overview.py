@@ -165,3 +165,23 @@ def test_a_vector_is_compared_with_another():
     for one in (*found.heads, *found.parts):
         assert one.p == pytest.approx(cosine({one.at: zero}), abs=1e-5)
         assert one.moved == pytest.approx(abs(one.p - cosine({})), abs=1e-5)
+
+
+def test_the_tokens_of_a_word_are_changed_together():
+    network = shaken(CONFIGS["encoder_classifier"])
+    given = inputs(network)
+    seen, _ = traced(network, given)
+    words = [[0], [1, 2], *([t] for t in range(3, given[0].ids.shape[1]))]
+    found, at = Overview(network, given, words=words), "encoder.blocks.0.resid_pre"
+    both = {f"{at}[t={t}]": zero for t in (1, 2)}
+    plain, without = (answer(network, given, edit, found.position) for edit in ({}, both))
+    assert found.lanes_of == {"encoder": words}
+    assert found.parts[1].at == " ".join(both)
+    assert found.parts[1].moved == pytest.approx(moved(network, plain, without), abs=1e-5)
+    assert found.lanes["encoder"][0, 1] == pytest.approx(found.parts[1].moved, abs=1e-5)
+    read = [(Address.parse(one.at), one.weight) for one in found.curves]
+    assert read
+    for address, weight in read:
+        index = dict(address.index)
+        lane = next(word for word in words if word[0] == index["s"])
+        assert weight == pytest.approx(seen[address.path][0, index["h"], index["t"]][lane].sum().item(), abs=1e-5)

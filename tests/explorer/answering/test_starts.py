@@ -9,11 +9,14 @@ from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.answering import opened
 from clearhead.explorer.answering.opened import CONTINUED, MOST_EXAMPLES, SENTENCE, starts
+from clearhead.explorer.session import Session
 from clearhead.recipe.places import METRICS
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
+from tests.explorer.asking import ask
 from tests.explorer.test_session import save
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
+from tests.small_sounds import sound, speech_model
 
 DECODER = CONFIGS["decoder_pre_learned"]
 
@@ -75,3 +78,14 @@ def test_a_picture_where_none_was_given():
     model.logits(images[0])
     mine = np.zeros((5, 5, 3), np.uint8)
     assert starts(model, None, None, None, mine)[2][0] is mine
+
+
+def test_a_model_of_sounds_that_is_not_trained_says_so() -> None:
+    model, told = speech_model(), "This model is not trained: its answers mean nothing."
+    for network_is_new in (True, False):
+        if not network_is_new:
+            for name, one in model.network.named_parameters():
+                if name.endswith("norm.weight"):
+                    one.data.fill_(0.9)
+        of = Session(model, name="model", image=sound(1, 0.7))
+        assert (told in ask(of, "run", run=of.start.model_dump())[0]["notes"]) is network_is_new
