@@ -47,6 +47,8 @@ class Figure(Config):
     """The place of the explorer, if it is not the one of the address."""
     position: int | None = None
     """The place whose answer is shown, if it is not the least certain one."""
+    other: str | None = None
+    """The text of run B, which the figure then opens on. `value` is the number of run B."""
     edits: tuple[Mapping[str, Any], ...] = ()
     """Edits of run B, which the figure then opens on. `value` is the number of run B."""
     title: str
@@ -76,10 +78,10 @@ def number(figure: Figure, models: Path) -> float:
     """The number at the figure's address. Raises UserError for an address that is not there."""
     model = opened(figure.model, models).model
     edit = {one["at"]: _edit(one) for one in figure.edits}
-    target = figure.target
+    text, target = figure.other or figure.text, figure.target
     if model.is_encoder_decoder and target is None:
-        (target,) = model.translate([figure.text])
-    seen, _ = model.trace(figure.text or models / f"{figure.model}.png", target, edit=edit)
+        (target,) = model.translate([text])
+    seen, _ = model.trace(text or models / f"{figure.model}.png", target, edit=edit)
     value = seen[figure.at].squeeze(0)
     if value.numel() != 1:
         raise ValueError(f"at: expected the address of one number, got one of {tuple(value.shape)}")
@@ -114,11 +116,13 @@ def link(figure: Figure) -> str:
         if axis in index:
             rest["dim"] = index[axis]
     view = figure.view or next((view for form, view in VIEWS if re.fullmatch(form, address.path)), "attention")
-    place |= {"view": view} | ({"side": "b"} if figure.edits else {})
+    place |= {"view": view} | ({"side": "b"} if figure.edits or figure.other else {})
     if figure.position is not None:
         rest["position"] = figure.position
     elif address.path == "head.logits" and "t" in index:
         rest["position"] = index["t"]
+    if figure.other:
+        rest["other"] = {"text": figure.other, "target": None}
     if figure.edits:
         rest["edits"] = [dict(one) for one in figure.edits]
     if not figure.text:

@@ -2,10 +2,11 @@
 
 import json
 import re
+from base64 import urlsafe_b64decode
 
 from clearhead.explorer.static_files import static_file
 from clearhead_lab.course import around, beside
-from clearhead_lab.course.figures import Figure
+from clearhead_lab.course.figures import Figure, link
 from clearhead_lab.course.page import names
 from clearhead_lab.exercises.sets import SETS
 from clearhead_lab.walks import MODULES
@@ -27,6 +28,15 @@ def test_the_stops_and_the_places_of_the_explorer_have_chapters():
     places = re.findall(r'chapter: "([\w-]+)"', (UI / "state" / "places.ts").read_text(encoding="utf-8"))
     assert len(places) > 10
     assert {*places, *(stop["chapter"] for stop in stops if "chapter" in stop)} <= set(around.CHAPTERS)
+
+
+def test_a_figure_with_a_second_text_opens_on_it():
+    at = "encoder.blocks.1.resid_post[t=1,d=0]"
+    opened = link(Figure(model="translator", text="one", other="two", at=at, value="1.0", title="", move=""))
+    place, _, rest = opened.partition("&e=")
+    assert "s=one" in place
+    assert "side=b" in place
+    assert json.loads(urlsafe_b64decode(rest + "=="))["other"] == {"text": "two", "target": None}
 
 
 def test_the_last_section_of_a_chapter():
