@@ -48,8 +48,8 @@ def verdict_line(result: Result) -> str:
 
 
 def by_seed(result: Result) -> str:
-    """`holds on 2, does not hold on 1`: the verdicts of single seeds."""
-    return ", ".join(f"{verdict} on {n}" for verdict, n in Counter(result.verdicts).most_common())
+    """`“holds” on 2, “does not hold” on 1`: the verdicts of single seeds."""
+    return ", ".join(f"“{verdict}” on {n}" for verdict, n in Counter(result.verdicts).most_common())
 
 
 def spread(values: Sequence[float]) -> str:

@@ -50,7 +50,7 @@ def _agreement(results: Mapping[str, Result]) -> str:
     if not several:
         return "One seed does not say whether a verdict is stable."
     n_stable = sum(one.stable for one in several)
-    return f"{n_stable} of {len(several)} verdicts from several seeds are the same on every seed."
+    return f"{n_stable} of the {len(several)} verdicts that come from several seeds are the same on every seed."
 
 
 def _cells(result: Result | None) -> tuple[str, ...]:
@@ -68,9 +68,9 @@ def _stable(result: Result) -> str:
     n = len(result.seeds)
     if n == 1:
         return "unknown"
-    doubtful = " and ".join(f"{one.check.what} ({round(one.share * n)} of {n} pass)" for one in result.doubtful)
-    differ = f". Seeds disagree on: {doubtful}" if doubtful else ""
-    return ("yes" if result.stable else f"**no**: {by_seed(result)}") + differ
+    stable = "yes" if result.stable else f"**no**: the verdict is {by_seed(result)} of {n} seeds"
+    doubtful = (f"The check “{one.check.what}” passes on {round(one.share * n)} of {n} seeds" for one in result.doubtful)
+    return ". ".join([stable, *doubtful])
 
 
 def put_into(page: Path, table: str) -> None:

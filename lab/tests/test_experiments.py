@@ -64,8 +64,8 @@ def test_nan_passes_no_threshold():
 def test_report_states_figure_spread_and_threshold():
     text = "\n".join(report(result_of(y_at_least(1))))
     assert "~ y: 1 [0, 2], expected at least 1" in text
-    assert "Verdict: holds with limits (3 seeds, which disagree: holds on 2, does not hold on 1, 3 s)\n" in text
-    assert text.endswith("\nOn 1 of 3 seeds: y is below 1.")
+    assert "Verdict: holds with limits (3 seeds, which disagree: “holds” on 2, “does not hold” on 1, 3 s)\n" in text
+    assert text.endswith("\ny is below 1 (on 1 of 3 seeds).")
 
 
 def test_run_writes_figure_and_json(tmp_path):

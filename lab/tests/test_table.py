@@ -51,17 +51,17 @@ def test_table_shows_the_check_that_decides(tmp_path):
     assert "| holds with limits | bound is low. *bound: 1 [0, 2], expected at least 9* | 3 | yes |" in rows[3]
     assert "| does not hold | core is low. *core: 1 [0, 2], expected at least 5* | 3 | yes |" in rows[4]
     assert "| undecided | A control fails: the experiment does not work as it should" in rows[5]
-    assert rows[-1].startswith("4 of 4 experiments were run, in 0 minutes of processor time. 4 of 4 verdicts from")
-    assert rows[-1].endswith("4 of 4 verdicts from several seeds are the same on every seed.")
+    assert rows[-1].startswith("4 of 4 experiments were run, in 0 minutes of processor time. 4 of the 4 verdicts")
+    assert rows[-1].endswith("4 of the 4 verdicts that come from several seeds are the same on every seed.")
 
 
 def test_table_says_where_seeds_disagree(tmp_path):
     shaky, mixed = made("shaky", y_at_least(1, "core")), made("mixed", y_at_least(5, "core"), y_at_least(1, "side"))
     rows = table_of(tmp_path, shaky, mixed)
-    assert "| On 1 of 3 seeds: core is low. *core: 1 [0, 2], expected at least 1* |" in rows[2]
-    assert "| **no**: holds on 2, does not hold on 1. Seeds disagree on: core (2 of 3 pass) |" in rows[2]
-    assert "| yes. Seeds disagree on: side (2 of 3 pass) |" in rows[3]
-    assert rows[-1].endswith("1 of 2 verdicts from several seeds are the same on every seed.")
+    assert "| core is low (on 1 of 3 seeds). *core: 1 [0, 2], expected at least 1* |" in rows[2]
+    assert "| **no**: the verdict is “holds” on 2, “does not hold” on 1 of 3 seeds. The check “core” passes on 2 of 3 seeds |" in rows[2]
+    assert "| yes. The check “side” passes on 2 of 3 seeds |" in rows[3]
+    assert rows[-1].endswith("1 of the 2 verdicts that come from several seeds are the same on every seed.")
 
 
 def test_table_says_what_is_missing(tmp_path):
