@@ -87,11 +87,11 @@ def _table_row(one: Judged) -> str:
 
 HEADER = """# Errata of the source documents
 
-{tally}.
+The lab checked {tally}.
 
 This page lists the errors that the lab found in five documents about the Transformer, numbered 000 to 004. The column
 *printed* has the number or statement of the document. The column *right* has the value that clearhead computes. Of the
-{wrong} errors, {roots} are independent. The others follow from an earlier error. For a matrix, the page shows the first
+{wrong} errors, {roots} are independent. The other errors follow from an earlier one. For a matrix, the page shows the first
 wrong numbers.
 
 `clearhead lab examples --errata > docs/errata.md` writes this page. The test `test_record[ID]` in
