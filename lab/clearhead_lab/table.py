@@ -69,8 +69,8 @@ def _stable(result: Result) -> str:
     if n == 1:
         return "unknown"
     stable = "yes" if result.stable else f"**no**: the verdict is {by_seed(result)} of {n} seeds"
-    doubtful = (f"The check “{one.check.what}” passes on {round(one.share * n)} of {n} seeds" for one in result.doubtful)
-    return ". ".join([stable, *doubtful])
+    shares = [(one.check.what, round(one.share * n)) for one in result.doubtful]
+    return ". ".join([stable, *(f"The check “{what}” passes on {k} of {n} seeds" for what, k in shares)])
 
 
 def put_into(page: Path, table: str) -> None:

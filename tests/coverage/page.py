@@ -25,24 +25,25 @@ from tests.parity.harness import Case, reference
 
 HEADER = """# Coverage of the reference library
 
-Written by `python -m tests.coverage`; do not edit. The tables below list every modelling folder of the installed
-transformers. They say whether its model type opens. If it does not, they name the missing mechanism and the config
-field that needs it. `clearhead check` gives the same verdict for any config. If a folder has another name than its
-type, the name is in parentheses.
+The command `python -m tests.coverage` writes this page; do not edit it. The tables list the model type of every model
+folder in the installed transformers. The first table has the types that clearhead opens. The second table has the
+other types, with the mechanism that clearhead lacks and the config field that needs this mechanism. `clearhead check`
+gives the same verdict for any config. If a folder has another name than its type, the folder is in parentheses.
 
 For a type that opens, the test builds every supported class of transformers in a tiny configuration. All weights are
-random, also biases and norms, in float32. The test saves the model, opens it in clearhead and compares the logits and
-all hidden states, on batches padded left and right. A type opens only if the values of all these classes are close
-(within 1e-5 of the largest value).
+random numbers in float32, also those of biases and norms. The test saves the model, opens it in clearhead and compares
+the logits and all hidden states, on batches that are padded left and right. A type opens only if the values of all
+these classes are close (within 1e-5 of the largest value).
 
-- For a model of two towers, which `clearhead.load_towers` opens, the test compares the logits of pictures for texts.
-- For a model that reads pictures within a text, it compares the logits of texts.
-  `tests/checkpoints/families/test_pictures.py` compares those of pictures.
-- For LLaVA-NeXT, LLaVA-OneVision and the types in `text_parts.toml`, only the text model opens.
-- For a type that does not open, the verdict comes from its default config. No model is built.
-- Types whose code is stored with their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have
-  no folder and no line. `tests/checkpoints/families/test_elsewhere.py` compares them. The share of repositories
-  includes their classes.
+- A model of two towers, which `clearhead.load_towers` opens, compares pictures with texts. For such a model, the test
+  compares the logits of random pictures and texts.
+- A model that reads pictures within a text is compared here on texts without pictures.
+  `tests/checkpoints/families/test_pictures.py` compares such models on texts with pictures.
+- For LLaVA-NeXT, LLaVA-OneVision and the types in `text_parts.toml`, clearhead opens only the text model.
+- For a type that does not open, the verdict comes from the default config of the type, and the test builds no model.
+- Some types have no folder and no line here, because their code is stored with their checkpoints (such as InternLM2,
+  EXAONE 3, MiniCPM, the first Qwen, GTE). `tests/checkpoints/families/test_elsewhere.py` compares these types. The
+  share of repositories (below) includes their classes.
 """
 KINDS = ("opens", "does not open", "crash")
 NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")
@@ -202,13 +203,13 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     kinds = Counter(one.kind for one in lines)
     n_folders = len({one.folder for one in lines})
     n_classes = sum(len(one.opens) for one in lines if one.kind == OPENS)
-    yield f"- {n_folders} modelling folders, {kinds['crash']} crashes; {stamp}."
-    yield f"- **{kinds[OPENS]} model types open with equal logits**, in {n_classes} classes."
+    yield f"- The test checked {n_folders} model folders, with {kinds['crash']} crashes ({stamp})."
+    yield f"- **{kinds[OPENS]} model types open with equal logits**; {n_classes} classes of these types open."
     heads = sum(len(one.others) for one in lines if one.kind == OPENS)
-    yield f"- {heads} more classes of these types open but for a head: the network opens and the head does not."
+    yield f"- For {heads} more classes of these types, the network opens, but the output head does not."
     own, shared = a_type()
-    yield f"- **{own:.0f} lines of Python for a model type** in the median (a file's lines over its types)."
-    yield f"  Files without a type, such as shared parts and readers of other formats, add {shared:.0f} for each type."
+    yield f"- **{own:.0f} lines of Python describe a model type** in the median (lines of a file divided by its types)."
+    yield f"  Files without a type, such as shared parts and readers of other formats, add {shared:.0f} lines a type."
     if counts is not None:
         yield from _of_the_hub(shares(lines, counts))
 
@@ -216,19 +217,19 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
 def _of_the_hub(found: Shares) -> Iterator[str]:
     share, heads = found.opens / found.repositories, found.but_for_a_head / found.repositories
     yield (
-        f"- **{share:.1%} of {found.repositories:,} repositories** that generate text, with 500 or more downloads a"
-        f" month, name a class that opens; {heads:.1%} more open but for a head. A repository of such a class may still"
-        " be refused for a value of its config or for quantized weights; the error says so. In"
-        f" {found.of_pictures} of them, only the text model of a model of pictures or sounds opens."
+        f"- **{share:.1%} of {found.repositories:,} repositories** with text-generation models and 500 or more"
+        f" downloads a month name a class that opens. In {heads:.1%} more, only the output head does not open. clearhead"
+        " may still refuse a repository of such a class for a value of its config or for quantized weights; the error"
+        f" says so. In {found.of_pictures} repositories, only the text part of a model of pictures or sounds opens."
     )
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
     yield (
-        "- Of the 30 most downloaded models, the transformers models that open have"
-        f" **{share:.1%} of the downloads** of all transformers models.{rest}"
+        "- Some of the 30 most downloaded models are transformers models. The model types that open have"
+        f" **{share:.1%} of the downloads** of these transformers models.{rest}"
     )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
-    yield f"- Classes without a table that most repositories name: {names}."
+    yield f"- The most frequent classes that do not open, with the number of repositories that name them: {names}."
 
 
 def opened(lines: Sequence[Line]) -> Iterator[str]:
@@ -246,8 +247,10 @@ def refused(lines: Sequence[Line]) -> Iterator[str]:
     """The table of the others."""
     yield "## What does not open"
     yield ""
-    yield "The last column names the nearest type that opens, or a part such as `text_config (qwen2)`. It opens"
-    yield "if its own library has saved it alone. The column is empty if no near type opens."
+    yield "The last column names the most similar type that opens, or a part of the model, such as `text_config"
+    yield "(qwen2)`. Such a part opens if its own library has saved it as a separate model. The column is empty if no"
+    yield "similar type opens. *no table* means that clearhead has no description of the type; the config fields that"
+    yield "it does not know follow."
     yield ""
     yield "| model type | what is missing | nearest |"
     yield "|---|---|---|"

@@ -31,9 +31,9 @@ def test_a_verdict_for_each(monkeypatch):
     assert "text_config (llama): opens" in llava.why
     text = page.page([replace(gpt2, others=("GPT2WithoutTable",)), mixer, llava], COUNTS, "now")
     for figure in (
-        "- 3 modelling folders, 0 crashes; now.",
+        "- The test checked 3 model folders, with 0 crashes (now).",
         "**60.0% of 10 repos",
-        "10.0% more open but",
+        "In 10.0% more, only",
         "**75.0% of",
     ):
         assert figure in text

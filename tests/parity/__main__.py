@@ -20,17 +20,19 @@ from tests.parity.comparing import Line, tried
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEADER = """# Parity with the reference library
 
-Written by `python -m tests.parity`; do not edit. Each line of the table is one architecture of transformers. The test
-builds tiny models with random weights, also for biases and norms, in all variants of the config. Both libraries
-compute in float32 on batches of unequal lengths, padded left and right. transformers uses eager and SDPA attention;
-clearhead uses explicit, traced, fused and packed attention. The test compares real positions only. The bound is 1e-5
-of max(1, the largest value of transformers), and never above 1e-4.
+The command `python -m tests.parity` writes this page; do not edit it. Each line of the table is one class of
+transformers. For each class, the test builds tiny models in all variants of the config. All weights are random, also
+those of biases and norms. Both libraries compute in float32 on batches of unequal lengths, which are padded left and
+right. transformers uses eager and SDPA attention; clearhead uses explicit, traced, fused and packed attention. The
+test ignores the values at padding. Values may differ by at most 1e-5 of the largest value of transformers (or 1e-5, if
+this value is below 1), and never by more than 1e-4. The column *share of bound* divides the largest difference by this
+bound.
 
 In a round trip, clearhead opens a folder of transformers and saves it. Then both libraries open the saved folder. No
 tensor may be missing, unexpected or of another shape, and all values must be equal to the bit.
 
-Generated texts have 64 tokens. Both libraries generate them in float64, in batches with padding, first greedily and
-then with 4 beams (length penalties 0.6 and 2.0).
+For classes that generate text, both libraries generate 64 tokens in float64, in batches with padding. They do this
+greedily and with 4 beams (length penalties 0.6 and 2.0), and the texts must be equal.
 """
 
 
@@ -66,8 +68,8 @@ def main() -> int:
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     n = sum(line.variants for line in found.values())
     summary = (
-        f"{n} configurations of {len(found)} classes, every round trip equal to the bit; {versions},"
-        f" {platform.machine()}, {datetime.now(UTC):%Y-%m-%d}."
+        f"The test compared {n} configurations of {len(found)} classes. Every round trip was equal to the bit"
+        f" ({versions}, {platform.machine()}, {datetime.now(UTC):%Y-%m-%d})."
     )
     text = "\n".join([HEADER, summary, "", *rows(found)]) + "\n"
     print(text)

@@ -91,8 +91,8 @@ The lab checked {tally}.
 
 This page lists the errors that the lab found in five documents about the Transformer, numbered 000 to 004. The column
 *printed* has the number or statement of the document. The column *right* has the value that clearhead computes. Of the
-{wrong} errors, {roots} are independent. The other errors follow from an earlier one. For a matrix, the page shows the first
-wrong numbers.
+{wrong} errors, {roots} are independent. The other errors follow from an earlier one. For a matrix, the page shows the
+first wrong numbers.
 
 `clearhead lab examples --errata > docs/errata.md` writes this page. The test `test_record[ID]` in
 `lab/tests/examples/test_worked_examples.py` checks each right value."""
