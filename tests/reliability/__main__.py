@@ -92,7 +92,7 @@ def by_tests(row: Row) -> Counted:
     broken = sum(n for what, n in counts.items() if what.startswith(("failed", "error")))
     skipped = f", {counts['skipped']} skipped" if "skipped" in counts else ""
     drawn = ", each with 500 random examples" if row.thorough else ""
-    passed = f"{counts['passed']} test{'s' * (counts['passed'] != 1)}"
+    passed = f"{counts['passed']} test{'s' * (counts['passed'] != 1)} passed"
     return Counted(counts["passed"] + broken, broken, f"{passed}{skipped}{drawn}")
 
 
@@ -106,9 +106,9 @@ def put_into(page: Path, found: list[Result]) -> None:
     kept = [int(number) for number, line in lines.items() if " | yes | " in line]
     inside, more = sum(number <= IN_MATRIX for number in kept), len(rows()) - IN_MATRIX
     missing = len(rows()) - len(lines)
-    beyond = f"{len(kept) - inside} of the {more} further rows" + f"; {missing} have not been run yet" * (missing > 0)
-    matrix = f"{inside} of the {IN_MATRIX} rows of the matrix held"
-    table = [f"When they were last run, {matrix}, and {beyond}. The newest run: {Machine.now(None)}"]
+    beyond = f"{len(kept) - inside} of the {more} further ones" + f"; {missing} were not checked yet" * (missing > 0)
+    matrix = f"{inside} of the first {IN_MATRIX} guarantees held"
+    table = [f"At the newest check of each, {matrix}, and {beyond}. The machine of the last check: {Machine.now(None)}"]
     for area in dict.fromkeys(row.area for row in rows()):
         table += ["", f"### {area}", "", "| row | promise | kept | what was counted | when |", "|---|---|---|---|---|"]
         table += [lines[number] for row in rows() if row.area == area and (number := str(row.number)) in lines]

@@ -97,6 +97,6 @@ def _killed(folder: Path, n: int, environment: dict[str, str]) -> Counted:
     lines = map(json.loads, (run / METRICS).read_text(encoding="utf-8").splitlines())
     logged = {line["step"]: float(line["loss"]).hex() for line in lines if line["kind"] == "stepped"}
     differing = sum(logged.get(step) != loss for step, loss in wanted.items()) + (state(again) != state(whole))
-    said = f"after {tried} kills, {inside} of them during a write, {corrupt} checkpoints were corrupt, and {differing}"
-    said += f" of the {len(wanted)} losses and the last state differed from those of an uninterrupted run"
+    said = f"after {tried} kills, {inside} of them during a write, {corrupt} checkpoints were corrupt. Of the"
+    said += f" {len(wanted)} losses and the last state, {differing} differed from those of an uninterrupted run"
     return Counted(tried, corrupt + differing + (inside < n // 2), said)

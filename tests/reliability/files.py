@@ -250,5 +250,5 @@ def depth_bombs(folder: Path) -> Counted:
         [sys.executable, "-m", "clearhead", "summary", str(folder)], cwd=ROOT, capture_output=True, text=True
     )
     broken += done.returncode != 2 or "Traceback" in done.stderr
-    said = f"{tried + 1} bombs of depth and size were refused, the slowest in {slowest:.2f} s"
+    said = f"{tried + 1} files of huge size or depth were refused, the slowest in {slowest:.2f} s"
     return Counted(tried + 1, broken + (slowest > 2.0), said)

@@ -45,7 +45,7 @@ def at_any_moment(
             shutil.rmtree(place, ignore_errors=True)
         if os.environ.get("SHOWN"):
             print(f"  {asked.name}, {way.name}: {whole:.1f} s", flush=True)
-    return Counted(n, broken, f"{n} presses of Ctrl-C in {len(commands)} commands")
+    return Counted(n, broken, f"{len(commands)} commands were interrupted {n} times")
 
 
 def _seconds(workshop: Workshop, asked: Command, way: Way) -> float:

@@ -74,7 +74,7 @@ def any_name(folder: Path, names: Sequence[str] = (*NAMES, LONG), kinds: Sequenc
             for one in found:
                 print(f"    {kind} {name!a}: {one}", file=sys.stderr, flush=True)
             shutil.rmtree(os.fsencode(place), ignore_errors=True)
-    return Counted(n, broken, f"{n} commands with {len(names)} names of files and folders")
+    return Counted(n, broken, f"{n} commands were run with {len(names)} names of files and folders")
 
 
 def unclear(kind: str, name: str) -> bool:

@@ -20,5 +20,5 @@ def strikes(folder: Path) -> Counted:
         worst = max(worst, ranks.difference(ours, folder / "one"))
     broken = (slowest > ranks.EXIT_WITHIN) + (worst > ranks.PROMISE)
     said = f"after {n} kills, all processes ended within {slowest:.1f} s,"
-    said += f" and the losses of the resumed runs were within {worst:.1g}"
+    said += f" and the losses of the resumed runs differed by at most {worst:.1g}"
     return Counted(n, broken, said)
