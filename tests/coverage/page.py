@@ -218,10 +218,10 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     share, heads = found.opens / found.repositories, found.but_for_a_head / found.repositories
     yield (
         f"- **{share:.1%} of {found.repositories:,} repositories** with text-generation models and 500 or more"
-        f" downloads a month name a class that opens. In {heads:.1%} more, only the output head does not open."
-        " clearhead may still refuse a repository of such a class for a value of its config or for quantized weights;"
-        f" the error says so. In {found.of_pictures} repositories, only the text part of a model of pictures or sounds"
-        " opens."
+        f" downloads a month name a class that opens. Another {heads:.1%} name a class of which only the"
+        " output head does not open. clearhead may still refuse a repository of such a class for a value of its config"
+        f" or for quantized weights; the error says so. In {found.of_pictures} repositories, only the text part of a"
+        " model of pictures or sounds opens."
     )
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions

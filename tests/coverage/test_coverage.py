@@ -33,7 +33,7 @@ def test_a_verdict_for_each(monkeypatch):
     for figure in (
         "- The test checked 3 model folders, with 0 crashes (now).",
         "**60.0% of 10 repos",
-        "In 10.0% more, only",
+        "Another 10.0% name a class",
         "**75.0% of",
     ):
         assert figure in text

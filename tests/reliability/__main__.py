@@ -106,9 +106,11 @@ def put_into(page: Path, found: list[Result]) -> None:
     kept = [int(number) for number, line in lines.items() if " | yes | " in line]
     inside, more = sum(number <= IN_MATRIX for number in kept), len(rows()) - IN_MATRIX
     missing = len(rows()) - len(lines)
-    beyond = f"{len(kept) - inside} of the {more} further ones" + f"; {missing} were not checked yet" * (missing > 0)
-    matrix = f"{inside} of the first {IN_MATRIX} guarantees held"
-    table = [f"At the newest check of each, {matrix}, and {beyond}. The machine of the last check: {Machine.now(None)}"]
+    matrix = f"Of the guarantees 1 to {IN_MATRIX}, {inside} held at their newest check."
+    beyond = f"Of the {more} further guarantees, {len(kept) - inside} held" + f"; {missing} were not checked yet" * (
+        missing > 0
+    )
+    table = [f"{matrix} {beyond}. The last check ran on {Machine.now(None)}"]
     for area in dict.fromkeys(row.area for row in rows()):
         table += ["", f"### {area}", "", "| row | promise | kept | what was counted | when |", "|---|---|---|---|---|"]
         table += [lines[number] for row in rows() if row.area == area and (number := str(row.number)) in lines]

@@ -39,7 +39,7 @@ def cuts(folder: Path) -> Counted:
                 shutil.rmtree(checkpoints.place_of(run, 2))
             broken += not _is_of(checkpoints.save(run, 2, _files(2)), 2)
         shutil.rmtree(run)
-    said = f"of {n} simulated disks, {outcomes[0]} continued from the old checkpoint, {outcomes[1]} from the new one"
+    said = f"of {n} simulated disks, {outcomes[0]} continued from the old checkpoint and {outcomes[1]} from the new one"
     return Counted(n, broken, said)
 
 

@@ -22,4 +22,4 @@ def defects_caught(folder: Path) -> Counted:
     if found is None:
         raise RuntimeError(done.stdout + done.stderr)
     missed = n - int(found[1])
-    return Counted(n, int(missed > n * (1 - WANTED)), f"{n - missed} of {n} seeded defects were caught")
+    return Counted(n, int(missed > n * (1 - WANTED)), f"{n - missed} of {n} defects were caught")

@@ -26,4 +26,6 @@ def aborted_streams(folder: Path) -> Counted:
             connection.close()
             until(lambda: not worker.under_way)
             slowest = max(slowest, time.perf_counter() - began)
-    return Counted(n, broken, f"when {n} readers left their streams, each slot was free after at most {slowest:.2f} s")
+    return Counted(
+        n, broken, f"when {n} readers closed their streams, each slot was free after at most {slowest:.2f} s"
+    )
