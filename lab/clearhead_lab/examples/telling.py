@@ -80,7 +80,7 @@ def page(results: Sequence[Judged]) -> str:
 
 def _table_row(one: Judged) -> str:
     printed, right = both(one)
-    follows = f" This error follows from {' and '.join(one.record.follows)}." if one.record.follows else ""
+    follows = f" This error follows from {', '.join(one.record.follows)}." if one.record.follows else ""
     cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
