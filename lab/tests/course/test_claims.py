@@ -24,14 +24,14 @@ check = "left < 0.2"
 false.closed = "'left'"
 ```
 
-We look so that nothing is missed. One head learns it too: the experiment `heads` of the lab.
+We look so that nothing is missed. One head learns the task too: the experiment `heads` of the lab.
 
 ```excused
 "so that nothing is missed" = "purpose"
 ```
 
 ```lab
-heads = "does not hold: One head learns it too"
+heads = "does not hold: One head learns the task too"
 ```
 """
 
@@ -64,8 +64,8 @@ def test_a_measured_sentence_opens_what_it_was_measured_by(tmp_path):
         ('closed = "', 'plain = "We close 2 doors."\nclosed = "', "plain: '2' is a number that no expression computes"),
         ('"purpose"', '"taste"', "excused: expected one of what is done, task"),
         ("heads = ", "induction = ", "the sentence names heads; a block lab says what it found"),
-        ('"does not hold: ', '"holds: ', "heads does not hold: One head learns it too"),
-        ('learns it too"\n', 'learns nothing"\n', "heads does not hold: One head learns it too"),
+        ('"does not hold: ', '"holds: ', "heads does not hold: One head learns the task too"),
+        ('learns the task too"\n', 'learns nothing"\n', "heads does not hold: One head learns the task too"),
         ("heads = ", "hats = ", "no experiment hats in the lab"),
     ],
 )
