@@ -29,7 +29,7 @@ gc.disable()
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = "CLEARHEAD_SHARED_DATA"
-LONGEST = ("test_checks.py", "test_ui.py", "test_processors.py", "test_ranks.py", "test_signals.py")
+LONGEST = ("test_checks.py", "test_pages.py", "test_ui.py", "test_processors.py", "test_ranks.py", "test_signals.py")
 """Files with a test of many seconds, which come first: a process that begins one last would end alone."""
 LOOPBACK = ("127.", "::1", "localhost")
 

@@ -19,13 +19,6 @@ from tests.examples.packages import ROOT, install_from, run
 from tests.explorer.conftest import _missing
 
 
-@pytest.mark.parametrize("name", names())
-def test_page(name: str, models: Path):
-    pages = site.ran([name], models=trained(models, name))
-    assert site.problems(pages) == []
-    assert clashes(pages[0].markdown) == []
-
-
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_the_code_of_a_notebook_prints_what_it_holds(name: str, models: Path, tmp_path, monkeypatch):
     (tmp_path / "course-models").symlink_to(trained(models, name))
@@ -39,7 +32,10 @@ def test_the_code_of_a_notebook_prints_what_it_holds(name: str, models: Path, tm
 
 
 def test_an_installed_lab_builds_the_site(models: Path, tmp_path):
-    """The wheel carries the chapters, the guides and the theme; a folder without a checkout gets the whole site."""
+    """Every page is as it is written, or the site is not built, and no label of a drawing touches another.
+
+    The wheel carries the chapters, the guides and the theme; a folder without a checkout gets the whole site.
+    """
     if importlib.util.find_spec("zensical") is None:
         _missing("zensical (pip install './lab[site]')")
     folder = install_from(ROOT / "lab", tmp_path / "packages")
@@ -51,6 +47,8 @@ def test_an_installed_lab_builds_the_site(models: Path, tmp_path):
     site_at = tmp_path / "build" / "course" / "site"
     assert code == 0, said
     assert str(site_at / "index.html") in said
+    docs = tmp_path / "build" / "course" / "docs"
+    assert [clash for page in docs.rglob("*.md") for clash in clashes(page.read_text(encoding="utf-8"))] == []
     links = re.compile(r'<(?:a|link|script|iframe)\b[^>]*? (?:data-)?(?:href|src)="([^"#?:]+)[^":]*"')
     pages = [page for page in site_at.rglob("*.html") if page.name != "404.html"]
     dead = {
