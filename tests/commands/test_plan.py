@@ -1,5 +1,7 @@
 """`clearhead plan` and `profile`."""
 
+import re
+
 import pytest
 
 from clearhead.cli.plan.costs import CHARACTERS, SENTENCE, is_recipe, subject_of
@@ -9,12 +11,15 @@ from tests.training.tiny import write_recipe
 
 
 def test_json_holds_the_cost_and_the_line_that_starts_it(shell: Shell):
-    said = shell.done("plan", "gpt2", "--tokens", 1_000_000_000, "--json")
+    said = shell.done("plan", "gpt2", "--tokens", 1_000_000_000, "--carbon", 400, "--json")
     found = said.json
     assert found["fits"]
     assert found["memory"]["total"] <= sum(n for part, n in found["memory"].items() if part != "total")
     assert found["hours"] == pytest.approx(1e9 / found["tokens_per_second"] / 3600)
     assert found["kwh"] == pytest.approx(0.7 * found["hours"])
+    assert found["co2_grams"] == pytest.approx(400 * found["kwh"])
+    assert f"kWh at 700 W, {found['co2_grams']:,.0f} g CO2; " in said.err
+    assert shell.done("plan", "gpt2", "--json").json["co2_grams"] is None
     assert found["command"].startswith("clearhead train RECIPE.toml --training.max_tokens ")
     assert "worst moment" in said.err
 
@@ -41,13 +46,16 @@ def test_a_recipe_says_its_lengths_and_batch(tmp_path):
 def test_a_recipe_with_data_is_profiled_on_them(shell: Shell, tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "CEILING_SIZE", {"cpu": 64})
     recipe = write_recipe(tmp_path)
-    said = shell.done("profile", recipe, "--steps", 2, "--json", "--training.clip", 0.5)
+    said = shell.done("profile", recipe, "--steps", 2, "--json", "--training.clip", 0.5, "--carbon", 100)
     assert said.json["tokens"] <= 60
+    assert said.json["co2_grams"] == pytest.approx(100 * said.json["joules"] / 3.6e6)
     assert said.json["flops"] > 0
     assert said.json["precision"] == "fp32"
     assert "random" not in said.err
     (tmp_path / "a.en").unlink()
-    out = shell.done("profile", recipe, "--steps", 1, "--length", 6, "--batch", 48, "--watts", 20).out
+    out = shell.done("profile", recipe, "--steps", 1, "--length", 6, "--batch", 48, "--watts", 20, "--carbon", 400).out
     assert "(48 a step, fp32, cpu)" in out
-    assert " Wh for 1,000,000 tokens, by 20 W, as given" in out
+    energy = re.search(r"([\d.]+) Wh, ([\d.]+) g CO2 for 1,000,000 tokens, by 20 W, as given", out)
+    assert energy
+    assert float(energy[2]) == pytest.approx(0.4 * float(energy[1]), rel=0.02)
     assert "Largest beside the backward pass: " in out

@@ -105,8 +105,11 @@ def console_of(*, as_json: bool) -> Console:
     return Console(file=file, width=None if file.isatty() else WIDTH)
 
 
-def show(job: Job, machine: Hardware, found: Cost, subject: Subject, console: Console) -> None:
-    """Prints what the job costs, and the memory by part, as chosen and with each option reversed."""
+def show(job: Job, machine: Hardware, found: Cost, subject: Subject, console: Console, carbon: float | None) -> None:
+    """Prints what the job costs, and the memory by part, as chosen and with each option reversed.
+
+    `carbon`: grams of CO2 for each kilowatt-hour.
+    """
     console.print(
         f"{Network(job.config).weights:,} parameters, {job.tokens:,} tokens of training, {job.batch:,} an update,"
         f" {job.row:,} a row; {machine.name}: {machine.flops / 1e12:,.3g} TFLOP/s at {job.mfu:.0%} MFU,"
@@ -123,7 +126,8 @@ def show(job: Job, machine: Hardware, found: Cost, subject: Subject, console: Co
     console.print(_parts(job, machine, found))
     console.print(
         f"{found.tokens_per_second:,.0f} tokens/s, {found.hours:,.3g} hours, {found.kwh:,.3g} kWh at"
-        f" {machine.watts:,.0f} W; {found.setting.accumulate} batches of {found.shape.rows} x {job.row} an update.",
+        f" {machine.watts:,.0f} W{emitted(found.kwh, carbon)};"
+        f" {found.setting.accumulate} batches of {found.shape.rows} x {job.row} an update.",
         highlight=False,
     )
     console.print(command(job, found, subject.recipe), highlight=False, soft_wrap=True)
@@ -145,7 +149,15 @@ def _bytes(one: Cost) -> dict[str, int]:
     return {PARTS.get(name, name): n for name, n in vars(one.memory).items() if name != "held_over"}
 
 
-def to_json(job: Job, machine: Hardware, found: Cost, subject: Subject) -> dict[str, JsonValue]:
+def emitted(kwh: float, carbon: float | None) -> str:
+    """The grams of CO2 of this energy, to append to it; nothing if the grams of a kilowatt-hour are unknown."""
+    if not carbon:
+        return ""
+    grams = kwh * carbon
+    return f", {grams:{',.0f' if grams >= 100 else '.3g'}} g CO2"
+
+
+def to_json(job: Job, machine: Hardware, found: Cost, subject: Subject, carbon: float | None) -> dict[str, JsonValue]:
     """Bytes, seconds and hours; the command is null if nothing fits."""
     memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(found).items()}
     return {
@@ -164,6 +176,7 @@ def to_json(job: Job, machine: Hardware, found: Cost, subject: Subject) -> dict[
         "tokens_per_second": found.tokens_per_second,
         "hours": found.hours,
         "kwh": found.kwh,
+        "co2_grams": found.kwh * carbon if carbon else None,
     }
 
 

@@ -19,6 +19,7 @@ def plan(
     memory: float | None = None,
     bandwidth: float | None = None,
     watts: float | None = None,
+    carbon: float | None = None,
     tokens: int | None = None,
     batch: int | None = None,
     length: int | None = None,
@@ -36,6 +37,7 @@ def plan(
         memory: GB of a GPU.
         bandwidth: GB/s of that memory.
         watts: Its power limit.
+        carbon: Grams of CO2 for each kilowatt-hour of your electricity; says the grams of the run.
         tokens: To train on (default: 20 for each parameter).
         batch: Tokens of an update, source and target together (default: the recipe's, or 524,288).
         length: Tokens of a sequence (default: the recipe's, or the longest the model takes).
@@ -46,7 +48,7 @@ def plan(
     from clearhead.training.planning.one_gpu import Job, hardware
     from clearhead.training.planning.one_gpu import plan as reckon
 
-    check_positive(tokens=tokens, batch=batch, length=length)
+    check_positive(tokens=tokens, batch=batch, length=length, carbon=carbon)
     if not 0 < mfu <= 1:
         raise UserError(f"--mfu: expected a share above 0 and up to 1, got {mfu}; try 0.4")
     subject = subject_of(config, length)
@@ -64,9 +66,9 @@ def plan(
     )
     machine = hardware(gpu, {"flops": flops, "memory": memory, "bandwidth": bandwidth, "watts": watts})
     found = reckon(job, machine)
-    show(job, machine, found, subject, console_of(as_json=json))
+    show(job, machine, found, subject, console_of(as_json=json), carbon)
     if json:
-        print(json_lines.dumps(to_json(job, machine, found, subject)))
+        print(json_lines.dumps(to_json(job, machine, found, subject, carbon)))
 
 
 def profile(
@@ -79,6 +81,7 @@ def profile(
     device: DeviceName | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     watts: float | None = None,
+    carbon: float | None = None,
     json: OneObject = False,
 ) -> None:
     """Time a training step by component, and compare it with what this machine can do.
@@ -96,6 +99,7 @@ def profile(
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
         watts: Power while it computes (default: the processor's counters, else an assumed rating of its cores).
+        carbon: Grams of CO2 for each kilowatt-hour of your electricity; says the grams of the tokens.
     """
     from clearhead.cli.plan.costs import console_of
     from clearhead.cli.plan.timing import prepared, show, to_json
@@ -103,7 +107,7 @@ def profile(
     from clearhead.training.performance import choose
     from clearhead.training.profile import profile as measure
 
-    check_positive(steps=steps, batch=batch, length=length, watts=watts)
+    check_positive(steps=steps, batch=batch, length=length, watts=watts, carbon=carbon)
     network, task, training = prepared(
         model, changes, steps=steps, batch=batch, length=length, short={"device": device, "precision": precision}
     )
@@ -121,9 +125,9 @@ def profile(
         steps=steps,
         watts=watts,
     )
-    show(measured, console_of(as_json=json))
+    show(measured, console_of(as_json=json), carbon)
     if json:
-        print(json_lines.dumps(to_json(measured)))
+        print(json_lines.dumps(to_json(measured, carbon)))
 
 
 def summary(

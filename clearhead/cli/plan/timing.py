@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead import recipe as recipes
 from clearhead.cli.options import tell
-from clearhead.cli.plan.costs import Subject, is_recipe, subject_of
+from clearhead.cli.plan.costs import Subject, emitted, is_recipe, subject_of
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -25,7 +25,7 @@ from clearhead.training.profile import Profile
 
 BATCH = 4096
 """Tokens of a batch without a recipe."""
-OPTIONS = ("steps", "batch", "length", "device", "precision", "watts", "json")
+OPTIONS = ("steps", "batch", "length", "device", "precision", "watts", "carbon", "json")
 
 
 class RandomTokens(Task):
@@ -103,8 +103,8 @@ def _random(
     return Fitting(training).new_network(config, task), task, training
 
 
-def show(found: Profile, console: Console) -> None:
-    """Prints a table and the largest component."""
+def show(found: Profile, console: Console, carbon: float | None) -> None:
+    """Prints a table and the largest component. `carbon`: grams of CO2 for each kilowatt-hour."""
     table = Table("component", "ms", "share", "GFLOP", "GFLOP/s", "of ceiling", title="One training step")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -134,24 +134,26 @@ def show(found: Profile, console: Console) -> None:
     console.print(
         f"{found.tokens_per_second:,.0f} tokens/s ({found.tokens:,} a step, {found.precision}, {found.device});"
         f" ceiling {found.ceiling / 1e9:,.0f} GFLOP/s, a large matrix product here; MFU {found.mfu:.0%}",
-        f"\n{_energy(found)}"
+        f"\n{_energy(found, carbon)}"
         f"\nLargest beside the backward pass: {largest.name}, {largest.seconds / found.seconds:.0%} of the step.",
         highlight=False,
     )
 
 
-def _energy(found: Profile) -> str:
+def _energy(found: Profile, carbon: float | None) -> str:
     if found.joules is None:
         return f"Energy: {found.energy_by}"
     wh = found.joules / found.tokens * 1e6 / 3600
-    return f"{found.joules:,.3g} J a step, {wh:,.3g} Wh for 1,000,000 tokens, by {found.energy_by}"
+    grams = emitted(wh / 1000, carbon)
+    return f"{found.joules:,.3g} J a step, {wh:,.3g} Wh{grams} for 1,000,000 tokens, by {found.energy_by}"
 
 
-def to_json(found: Profile) -> dict[str, JsonValue]:
-    """Every figure; seconds, FLOPs, and shares from 0 to 1."""
+def to_json(found: Profile, carbon: float | None) -> dict[str, JsonValue]:
+    """Every figure, of one step; seconds, FLOPs, and shares from 0 to 1."""
     return {
         **vars(found),
         "components": [{**vars(one), "share": one.seconds / found.seconds} for one in found.components],
         "mfu": found.mfu,
         "largest": found.largest.name,
+        "co2_grams": found.joules / 3.6e6 * carbon if found.joules and carbon else None,
     }
