@@ -17,7 +17,6 @@ from clearhead.model.norm import LayerNorm
 from clearhead.trace import trace
 from clearhead_lab.examples.parts import (
     Compute,
-    Statement,
     attend,
     count,
     encoding,
@@ -172,6 +171,11 @@ def _s0_42(i: Inputs) -> Any:
     return [preset(name).output.n_heads for name in i["presets"]]
 
 
+def _s0_42b(i: Inputs) -> Any:
+    """Heads by the widths of Brown et al. 2020 (table 2.1) and Touvron et al. 2023."""
+    return [d // head for d, head in zip(i["d_model"], i["d_head"], strict=True)]
+
+
 def _s0_51(_: Inputs) -> Any:
     ffn, attention = in_block("ffn", "attn", bias=False)
     return ffn / (ffn + attention)
@@ -222,7 +226,7 @@ COMPUTED: dict[str, Compute] = {
     "s0-37": lambda i: [(s := stack(i["d_model"], n_heads=i["h"])).head_width, s.n_heads * s.head_width],
     "s0-38": _s0_38,
     "s0-42": _s0_42,
-    "s0-42b": lambda _: Statement(False, "no configuration of either"),
+    "s0-42b": _s0_42b,
     "s0-50": lambda i: [count(feed_forward(i)), count(base_attention())],
     "s0-51": _s0_51,
     "s0-53": _s0_53,

@@ -23,7 +23,7 @@ VERDICTS = {
 TOLERANCE = {"s3-06": 1e-4, "s2-12": 3e-3, "s3-07": 1e-4, "s4-20b": 2e-4, "s4-26b": 2e-4, "s4-27": 1e-3}
 # What the records hold beside our numbers: other inputs, an error, a part of the answer that is not printed.
 APART = {"s0-42", "s1-28", "s3-04", "s3-14", "s3-21", "s4-17", "s4-33"}
-# Statements that the reviewed list does not have, and half of s0-42, which nothing computes.
+# Statements that the reviewed list does not have, and half of s0-42, which has inputs of its own.
 ADDED = {"s0-42b", "s0-61", "s0-62", "s0-63", "s1-37", "s2-19"} | {n for n, one in records().items() if one.claim}
 
 
