@@ -49,14 +49,17 @@ def next_words(model: Model, texts: Words, words: Words) -> Tensor:
 
 @torch.no_grad()
 def looks(model: Model, sentence: Words) -> Callable[[int, int], Tensor]:
-    """(from, to) -> each head's weight between two words, its pieces added, of the layers one after the other."""
+    """(from, to) -> each head's weight between two words, its pieces added, of the layers one after the other.
+
+    The place -1 is that of all special tokens together.
+    """
     encoding = model.tokenizer.library.encode(list(sentence), is_pretokenized=True)
     with Evaluating(model.network), trace(model.network) as seen:
         model.network.states(Tokens(torch.tensor([encoding.ids])))
     layers = range(model.network.last_stack.config.n_layers)
     weights = torch.cat([seen[f"encoder.blocks.{i}.attn.weights"][0] for i in layers])
     pieces = torch.tensor([-1 if word is None else word for word in encoding.word_ids])
-    of = (pieces == torch.arange(len(sentence))[:, None]).to(weights)
+    of = (pieces == torch.tensor([*range(len(sentence)), -1])[:, None]).to(weights)
     between = of / of.sum(1, keepdim=True) @ weights @ of.T
     return lambda asks, gives: between[:, asks, gives]
 

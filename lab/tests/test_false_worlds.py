@@ -248,14 +248,18 @@ def joining(random: Random) -> World:
     """Heads of which each joins the words of a role, or one distance between them does, at random."""
 
     def found(*_: Any) -> dict[str, tuple[torch.Tensor, list[int]]]:
-        roles = (*head_roles.GRAMMAR, head_roles.NEIGHBOUR, head_roles.ENDS)
+        roles = (*head_roles.GRAMMAR, head_roles.NEIGHBOUR, head_roles.ENDS, head_roles.BOTH)
         shares = {role: (random.random() < 0.5, random.random() < 0.5) for role in roles}
         return {
             role: (torch.full((9, 24), float(head)), [1] * 9 if near else [*range(9)])
             for role, (head, near) in shares.items()
         }
 
-    return lambda _: {"found": found}
+    def marked(*_: Any) -> dict[str, torch.Tensor]:
+        kinds = (head_roles.PUNCTUATION, head_roles.SPECIAL)
+        return {kind: torch.full((9, 12), random.choice((0.1, 0.9))) for kind in kinds}
+
+    return lambda _: {"found": found, "marked": marked}
 
 
 def ranking(whole: int, alone: int) -> World:

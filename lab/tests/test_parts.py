@@ -11,6 +11,7 @@ from clearhead.model import Tokens
 from clearhead_lab.baselines import AdditiveAttention, Cell, Recurrent, Translator
 from clearhead_lab.classifiers import counts, interval, mean_over_classes, predicted, resampled
 from clearhead_lab.experiments.attention.attention_importance import by_gradient, margin, rank_correlation, taken_away
+from clearhead_lab.experiments.words import programs
 from clearhead_lab.experiments.words.distance import SYMBOLS, gradients
 from clearhead_lab.experiments.words.induction import IGNORED, repeated, shots
 from clearhead_lab.learning import encoder
@@ -107,3 +108,22 @@ def test_rank_correlation():
     a = torch.tensor([0.1, 0.9, 0.4])
     assert rank_correlation(a, a.exp()) == pytest.approx(1)
     assert rank_correlation(a, -a) == pytest.approx(-1)
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_gives_what_its_description_asks_for():
+    described, written = programs.tasks(50, 4)
+    signs = {i: sign for sign, i in programs.ASKED.items()}
+    for asked, row in zip(described.tolist(), written.tolist(), strict=True):
+        expected = 2
+        for number, sign in zip(asked[-2::-2], asked[-3::-2], strict=True):
+            expected = programs.STEPS[signs[sign]](expected, number)
+        text = "".join(programs.WRITTEN[i] for i in row).rstrip("\n")
+        assert programs.run(text, 2) == expected, text
+
+
+@pytest.mark.parametrize("text", ["", "((", "3x", "x**2", "x(3)", "007", "y", "x.real", "__import__('os')", "[x]"])
+def test_other_texts_are_no_programs(text: str):
+    assert programs.run(text, 2) is None

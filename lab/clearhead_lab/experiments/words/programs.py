@@ -1,5 +1,6 @@
-"""A network that reads what a program should do and writes it, judged by tests: pass@k (Chen et al. 2021)."""
+"""A network that reads what to compute and writes it in Python, judged by tests: pass@k (Chen et al. 2021)."""
 
+import ast
 import math
 from collections.abc import Callable, Iterator
 from operator import add, mul, sub
@@ -12,37 +13,62 @@ from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, decoder, learn
 
-N_NUMBERS, MOST, TRIES = 10, 4, 10
+MOST, TRIES = 4, 10
 INPUTS = range(-3, 4)
 """The x that each program is tested on."""
-X, ADD, TIMES, LESS, END = range(N_NUMBERS, N_NUMBERS + 5)
-STEPS: dict[int, Callable[[int, int], int]] = {ADD: add, TIMES: mul, LESS: sub}
-"""x 3 LESS is x - 3."""
-ASKED = END + 1
-"""From this id on stand the same steps in a description."""
+WRITTEN = "0123456789x+-*()\n"
+"""The characters of programs, of which the last one ends them."""
+END = len(WRITTEN) - 1
+STEPS: dict[str, Callable[[int, int], int]] = {"+": add, "*": mul, "-": sub}
+ASKED = dict(zip(STEPS, range(END + 1, END + 4), strict=True))
+"""The ids of the same steps in a description."""
+OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Mult: "*", ast.Sub: "-"}
 
 
 def tasks(n: int, steps: int) -> tuple[Tensor, Tensor]:
-    """n t: descriptions, the last step first ("times 3 of 2 more than x"), and their programs in the order of work."""
-    numbers, kinds = torch.randint(1, N_NUMBERS, (n, steps)), torch.randint(ADD, LESS + 1, (n, steps))
-    described = torch.stack([ASKED + kinds.flip(1), numbers.flip(1)], 2).flatten(1)
-    written = torch.stack([numbers, kinds], 2).flatten(1)
-    column = torch.full((n, 1), X)
-    return torch.cat([described, column], 1), torch.cat([column, written, torch.full((n, 1), END)], 1)
+    """n t: descriptions, the last step first ("times 3 of 2 more than x"), and programs: (x+2)*3, then line breaks."""
+    described, written = list[list[int]](), list[str]()
+    kinds, numbers = torch.randint(len(STEPS), (n, steps)).tolist(), torch.randint(1, 10, (n, steps)).tolist()
+    for one in zip(kinds, numbers, strict=True):
+        program, asked = "x", [WRITTEN.index("x")]
+        for kind, number in zip(*one, strict=True):
+            sign = [*STEPS][kind]
+            program = f"({program})" if sign == "*" and program[-2:-1] in ("+", "-") else program
+            program, asked = f"{program}{sign}{number}", [ASKED[sign], number, *asked]
+        described.append(asked)
+        written.append(program)
+    longest = max(map(len, written)) + 1
+    return torch.tensor(described), torch.tensor(
+        [[WRITTEN.index(sign) for sign in one.ljust(longest, "\n")] for one in written]
+    )
 
 
-def run(program: list[int], x: int) -> int | None:
-    """What a program gives for x on a machine with a stack. None for a program that it cannot run."""
-    stack = list[int]()
-    for word in program:
-        if word in STEPS and len(stack) > 1:
-            b, a = stack.pop(), stack.pop()
-            stack.append(STEPS[word](a, b))
-        elif word <= X:
-            stack.append(x if word == X else word)
-        else:
-            return None
-    return stack[0] if len(stack) == 1 else None
+def run(program: str, x: int) -> int | None:
+    """What a Python expression of x, whole numbers and these operators gives, by its syntax tree; nothing is executed.
+
+    None for any other text.
+    """
+    try:
+        return _value(ast.parse(program, mode="eval").body, x)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _value(node: ast.expr, x: int) -> int:
+    match node:
+        case ast.BinOp(a, operator, b) if type(operator) in OPERATORS:
+            return STEPS[OPERATORS[type(operator)]](_value(a, x), _value(b, x))
+        case ast.UnaryOp(ast.USub(), a):
+            return -_value(a, x)
+        case ast.Name("x"):
+            return x
+        case ast.Constant(int(number)):
+            return number
+    raise ValueError
+
+
+def _text(row: list[int]) -> str:
+    return "".join(WRITTEN[i] if i <= END else "?" for i in row).partition("\n")[0]
 
 
 @torch.no_grad()
@@ -51,19 +77,16 @@ def right(network: Transformer, described: Tensor, wanted: Tensor, k: int) -> fl
     text = described.repeat_interleave(TRIES, 0)
     for _ in range(wanted.shape[1]):
         text = torch.cat([text, network(text)[:, -1].softmax(-1).multinomial(1)], 1)
-    written = [row[: row.index(END)] if END in row else row for row in text[:, described.shape[1] :].tolist()]
-    tests = [[run(row[:-1], x) for x in INPUTS] for row in wanted.tolist()]
-    passed = [
-        sum([run(one, x) for x in INPUTS] == test for one in written[i * TRIES : (i + 1) * TRIES])
-        for i, test in enumerate(tests)
-    ]
+    written = [[run(_text(row), x) for x in INPUTS] for row in text[:, described.shape[1] :].tolist()]
+    tests = [[run(_text(row), x) for x in INPUTS] for row in wanted.tolist()]
+    passed = [written[i * TRIES : (i + 1) * TRIES].count(test) for i, test in enumerate(tests)]
     missed = [math.comb(TRIES - n, k) / math.comb(TRIES, k) for n in passed]
     return 1 - sum(missed) / len(missed)
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """The share of new tasks that are solved, by the number of steps and of tries; five steps were never read."""
-    network = decoder(ASKED + END, positions=c.Rotary())
+    network = decoder(END + 1 + len(STEPS), positions=c.Rotary())
 
     def batch() -> tuple[Tensor, Tensor]:
         described, written = tasks(64, int(torch.randint(1, MOST + 1, ())))
