@@ -226,7 +226,7 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
     yield (
-        "- Some of the 30 most downloaded models are transformers models. The model types that open have"
+        "- Some of the 30 most downloaded models are transformers models. The model types that clearhead opens have"
         f" **{share:.1%} of the downloads** of these transformers models.{rest}"
     )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)

@@ -180,4 +180,4 @@ def in_all(folder: Path, ways: Sequence[Way] = WAYS, commands: Sequence[Command]
                 took = f"{copy.code} {time.monotonic() - began:.1f} s"
                 print(f"  {way.name}, {asked.name}: {took}", said(place)[1][-200:].encode(), flush=True)
             shutil.rmtree(place, ignore_errors=True)
-    return Counted(n, broken, f"{len(commands)} commands were run {n} times in {len(ways)} surroundings")
+    return Counted(n, broken, f"{len(commands)} commands were run {n} times in {len(ways)} environments")

@@ -80,7 +80,9 @@ def page(results: Sequence[Judged]) -> str:
 
 def _table_row(one: Judged) -> str:
     printed, right = both(one)
-    follows = f" This error follows from {', '.join(one.record.follows)}." if one.record.follows else ""
+    *others, last = one.record.follows or ("",)
+    roots = f"the errors {', '.join(others)} and {last}" if others else f"the error {last}"
+    follows = f" The cause is {roots}." if last else ""
     cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
