@@ -154,9 +154,8 @@ def marked(text: str, claims: Sequence[Claim]) -> str:
 
     def mark(match: re.Match[str]) -> str:
         said = [n for n, one in enumerate(claims) if one.is_said(match[0]) and not match[0].startswith("#")]
-        return match[0] + "".join(
-            f' <button class="measured" popovertarget="measured-{n}">measured</button>' for n in said
-        )
+        how = f"measured, {len(said)} checks" if len(said) > 1 else "measured"
+        return match[0] + (f" {_button(said[0], how)}" if said else "")
 
     return SENTENCE.sub(mark, text)
 
@@ -166,7 +165,25 @@ def told(world: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_shown(value)}" for name, value in world.items())
 
 
-def html(n: int, claim: Claim, said: Sequence[str], true: Mapping[str, Any], false: Mapping[str, Any]) -> str:
+def _button(n: int, how: str) -> str:
+    """A mark that opens what the claim of this number has found."""
+    return f'<button class="measured" popovertarget="measured-{n}">{how}</button>'
+
+
+def beside(claim: Claim, parts: Sequence[Part], claims: Sequence[Claim]) -> list[int]:
+    """The numbers of the other claims that measure a sentence of this one, whose mark opens the first of them."""
+    shared = [text for _, text in sentences(parts) if claim.is_said(text)]
+    return [n for n, one in enumerate(claims) if one is not claim and any(map(one.is_said, shared))]
+
+
+def html(
+    n: int,
+    claim: Claim,
+    said: Sequence[str],
+    true: Mapping[str, Any],
+    false: Mapping[str, Any],
+    others: Sequence[int] = (),
+) -> str:
     """What the mark opens: its sentences, what was found in both worlds, and behind a fold the code."""
     rows = "".join(
         f"<tr><th>{escape(name)}</th><td><code>{escape(code)}</code></td><td>{escape(_shown(true[name]))}</td>"
@@ -175,12 +192,13 @@ def html(n: int, claim: Claim, said: Sequence[str], true: Mapping[str, Any], fal
     )
     told = "".join(f"<p><strong>{_read(one)}</strong></p>" for one in said)
     plain = f"<p>{_read(claim.plain)}</p>" if claim.plain else ""
+    more = f"<p>{' '.join(_button(one, 'another check') for one in others)}</p>" * bool(others)
     return (
         f'\n<div class="measured" id="measured-{n}" popover>{told}{plain}<p>The build measured it: '
         f"{_found(claim, true)}. The sentence holds. Then it changed one thing, and measured again: "
         f"{_found(claim, false)}. There the sentence does not hold, as it must not.</p><details><summary>The code of "
         f"this check</summary><p>It holds while <code>{escape(claim.check)}</code>.</p><table><tr><th>name</th>"
-        f"<th>what</th><th>here</th><th>where it is false</th></tr>{rows}</table></details></div>\n"
+        f"<th>what</th><th>here</th><th>where it is false</th></tr>{rows}</table></details>{more}</div>\n"
     )
 
 

@@ -45,6 +45,8 @@ class Figure(Config):
     value: str
     view: str | None = None
     """The place of the explorer, if it is not the one of the address."""
+    form: str | None = None
+    """How the place is drawn at first, if not all at once: `steps`."""
     position: int | None = None
     """The place whose answer is shown, if it is not the least certain one."""
     other: str | None = None
@@ -116,7 +118,8 @@ def link(figure: Figure) -> str:
         if axis in index:
             rest["dim"] = index[axis]
     view = figure.view or next((view for form, view in VIEWS if re.fullmatch(form, address.path)), "attention")
-    place |= {"view": view} | ({"side": "b"} if figure.edits or figure.other else {})
+    place |= {"view": view} | ({"form": figure.form} if figure.form else {})
+    place |= {"side": "b"} if figure.edits or figure.other else {}
     if figure.position is not None:
         rest["position"] = figure.position
     elif address.path == "head.logits" and "t" in index:

@@ -211,7 +211,8 @@ class Runner:
         said = [" ".join(text.split()) for _, text in claims.sentences(self.parts) if one.is_said(text)]
         self.computed(part, values.variables({"sentences": said, "check": one.check}))
         self.measured += 1
-        return claims.html(self.measured - 1, one, said, true, false)
+        others = claims.beside(self.claims[self.measured - 1], self.parts, self.claims)
+        return claims.html(self.measured - 1, one, said, true, false, others)
 
     def excused(self, _: Part) -> str:
         return ""

@@ -101,9 +101,8 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
 
 
 def _offered(name: str, text: str) -> str:
-    """The page with a link to its notebook below its title."""
-    head, _, rest = text.partition("\n")
-    return f"{head}\n\n[This page as a notebook]({name}.ipynb){{ download={name}.ipynb }}\n{rest}"
+    """The page with a link to its notebook at its end."""
+    return f"{text}\n[This page as a notebook]({name}.ipynb){{ download={name}.ipynb }}\n"
 
 
 def write(path: Path, text: str) -> None:

@@ -47,6 +47,17 @@ def test_a_measured_sentence_opens_what_it_was_measured_by(tmp_path):
     assert "`heads`: it **does not hold**. One head" in ran.markdown
 
 
+def test_a_sentence_that_two_claims_measure_has_one_mark_that_leads_to_both(tmp_path):
+    block = PAGE[PAGE.index("```claim") : PAGE.index("We look")]
+    other = block.replace("the right door only", "The light comes through").replace("left < 0.2", "left < 0.3")
+    ran = run("page", PAGE.replace(block, block + other), tmp_path)
+    assert ran.problems == []
+    assert 'only. <button class="measured" popovertarget="measured-0">measured, 2 checks</button> We' in ran.markdown
+    first, second = ran.markdown.split('<div class="measured"')[1:]
+    assert 'popovertarget="measured-1">another check' in first
+    assert 'popovertarget="measured-0">another check' in second
+
+
 @pytest.mark.parametrize(
     ("written", "changed", "said"),
     [

@@ -4,7 +4,7 @@
   const title = article?.querySelector("h1");
   if (!title || !document.querySelector(".explorer, .slides-please")) return;
 
-  const BAR = 80;
+  const BAR = 82;
   const isHeading = (one) => /^H[1-6]$/.test(one.tagName);
   const isFigure = (one) => one.matches(".explorer");
   const top = (one) => one.getBoundingClientRect().top;
@@ -16,7 +16,7 @@
 
   /** The elements of each slide: a slide begins at a heading, each figure is one of its own, and none runs over. */
   function slides() {
-    const all = [...article.children], shown = all.slice(all.indexOf(title)).filter((one) => one !== start), found = [];
+    const all = [...article.children], shown = all.slice(all.indexOf(title)), found = [];
     for (const one of shown) {
       shrink(one, 1, "");
       one.classList.add("now");
@@ -42,7 +42,7 @@
   start.className = "slides-start";
   start.type = "button";
   start.textContent = "Show as slides";
-  title.after(start);
+  title.before(start);
 
   const bar = document.createElement("div");
   bar.className = "slides-bar";
