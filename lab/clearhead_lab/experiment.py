@@ -195,7 +195,7 @@ class Result:
         one, n = self.deciding, len(self.seeds)
         says = CONTROL if one.check.role == "control" else one.check.otherwise
         failed = round((1 - one.share) * n)
-        return f"{says.rstrip('.')} (on {failed} of {n} seeds)." if says and 0 < failed < n else says
+        return f"{says.rstrip('.')}. This is so on {failed} of {n} seeds." if says and 0 < failed < n else says
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -65,7 +65,7 @@ def test_report_states_figure_spread_and_threshold():
     text = "\n".join(report(result_of(y_at_least(1))))
     assert "~ y: 1 [0, 2], expected at least 1" in text
     assert "Verdict: holds with limits (3 seeds, which disagree: “holds” on 2, “does not hold” on 1, 3 s)\n" in text
-    assert text.endswith("\ny is below 1 (on 1 of 3 seeds).")
+    assert text.endswith("\ny is below 1. This is so on 1 of 3 seeds.")
 
 
 def test_run_writes_figure_and_json(tmp_path):

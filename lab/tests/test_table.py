@@ -58,7 +58,7 @@ def test_table_shows_the_check_that_decides(tmp_path):
 def test_table_says_where_seeds_disagree(tmp_path):
     shaky, mixed = made("shaky", y_at_least(1, "core")), made("mixed", y_at_least(5, "core"), y_at_least(1, "side"))
     rows = table_of(tmp_path, shaky, mixed)
-    assert "| core is low (on 1 of 3 seeds). *core: 1 [0, 2], expected at least 1* |" in rows[2]
+    assert "| core is low. This is so on 1 of 3 seeds. *core: 1 [0, 2], expected at least 1* |" in rows[2]
     said = "the verdict is “holds” on 2, “does not hold” on 1 of 3 seeds. The check “core” passes on 2 of 3 seeds"
     assert f"| **no**: {said} |" in rows[2]
     assert "| yes. The check “side” passes on 2 of 3 seeds |" in rows[3]
