@@ -208,8 +208,11 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     heads = sum(len(one.others) for one in lines if one.kind == OPENS)
     yield f"- For {heads} more classes of these types, the network opens, but the output head does not."
     own, shared = a_type()
-    yield f"- **In the median, {own:.0f} lines of Python describe a model type** (lines of a file divided by its types)."
-    yield f"  Files without a type, such as shared parts and readers of other formats, add {shared:.0f} lines for each type."
+    yield (
+        f"- **In the median, {own:.0f} lines of Python describe a model type** (lines of a file divided by its types)."
+        f"\n  Files without a type, such as shared parts and readers of other formats, add {shared:.0f} lines for each"
+        " type."
+    )
     if counts is not None:
         yield from _of_the_hub(shares(lines, counts))
 
