@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clearhead.errors import UserError, reason
 from clearhead_lab.experiment import Experiment, Result
-from clearhead_lab.reporting import by_seed, measured
+from clearhead_lab.reporting import by_seed, measured, spread
 from clearhead_lab.running import FILE, judged
 
 BEGIN, END = "<!-- lab table: begin -->", "<!-- lab table: end -->"
@@ -58,7 +58,8 @@ def _cells(result: Result | None) -> tuple[str, ...]:
         return "not measured", "", "", "", ""
     one, n = result.deciding, len(result.seeds)
     finding = "" if result.verdict == "holds" else result.finding
-    figure = f"{finding} *{measured(one)}*".lstrip()
+    failed = f"{one.check.what}: {spread(one.values)}. The check fails, because it asks for {one.check.expected}"
+    figure = f"{finding} *{measured(one) if one.share else failed}*".lstrip()
     seeds = (f"{n}" if n == result.wanted else f"{n} of {result.wanted}") + ", quick" * result.quick
     return result.verdict, figure, seeds, _stable(result), f"{result.cpu_seconds / n:.0f} s a seed"
 

@@ -53,8 +53,8 @@ def configs(folder: Path) -> Counted:
             refused += config_outcome(place) is not None
             slowest = max(slowest, time.process_time() - began)
             tried += 1
-    said = f"{refused:,} of {tried:,} configs of {len(FIRST)} families were refused, none gave a traceback,"
-    said += f" and the slowest took {slowest:.2f} s"
+    said = f"clearhead refused {refused:,} of {tried:,} changed configs of {len(FIRST)} families; none gave a"
+    said += f" traceback, and the slowest took {slowest:.2f} s"
     return Counted(tried, slowest > SLOW, said)
 
 
@@ -93,8 +93,8 @@ def tokenizers(folder: Path) -> Counted:
             refused += 1
             wrong += "\n" in str(error)
         slowest = max(slowest, time.process_time() - began)
-    said = f"{refused:,} of {N:,} tokenizers were refused in one line,"
-    said += f" and the slowest took {slowest:.2f} s of CPU time for 2,000 characters"
+    said = f"clearhead refused {refused:,} of {N:,} changed tokenizers with an error message of one line;"
+    said += f" the slowest tokenizer took {slowest:.2f} s of CPU time for 2,000 characters"
     return Counted(N, wrong + (slowest > 2.0), said)
 
 
@@ -152,8 +152,8 @@ def data_files(folder: Path) -> Counted:
                 *some, last = str(error).split("\n")
                 broken += not all(str(path) in line for line in some or [last])
             tried += 1
-    said = f"{refused:,} of {tried:,} files of {tried // N} formats were refused in one line with the file's name,"
-    said += " and none gave a traceback"
+    said = f"clearhead refused {refused:,} of {tried:,} changed files of {tried // N} formats with an error message of"
+    said += " one line that names the file; none gave a traceback"
     return Counted(tried, broken, said)
 
 
@@ -250,5 +250,5 @@ def depth_bombs(folder: Path) -> Counted:
         [sys.executable, "-m", "clearhead", "summary", str(folder)], cwd=ROOT, capture_output=True, text=True
     )
     broken += done.returncode != 2 or "Traceback" in done.stderr
-    said = f"{tried + 1} files of huge size or depth were refused, the slowest in {slowest:.2f} s"
+    said = f"clearhead refused {tried + 1} files of huge size or depth, the slowest in {slowest:.2f} s"
     return Counted(tried + 1, broken + (slowest > 2.0), said)
