@@ -26,24 +26,27 @@ from tests.parity.harness import Case, reference
 HEADER = """# Coverage of the reference library
 
 The command `python -m tests.coverage` writes this page; do not edit it. The tables list the model type of every model
-folder in the installed transformers. The first table has the types that clearhead opens. The second table has the
-other types, with the mechanism that clearhead lacks and the config field that needs this mechanism. `clearhead check`
-gives the same verdict for any config. If a folder has another name than its type, the folder is in parentheses.
+folder in the installed package transformers. The first table has the model types that clearhead opens. The second
+table has the other model types, with the mechanism that clearhead lacks and the config field that needs this
+mechanism. `clearhead check` says for any config whether clearhead opens it. If a folder has another name than its
+model type, the table has the folder in parentheses.
 
-For a type that opens, the test builds every supported class of transformers in a tiny configuration. All weights are
-random numbers in float32, also those of biases and norms. The test saves the model, opens it in clearhead and compares
-the logits and all hidden states, on batches that are padded left and right. A type opens only if the values of all
-these classes are close (within 1e-5 of the largest value).
+For each model type in the first table, the test builds every class of transformers that clearhead supports, in a tiny
+configuration. All weights are random numbers in float32, also the biases and the weights of norms. The test saves the
+model and opens it in clearhead. Then it compares the logits and all hidden states of both libraries, on batches that
+are padded left and right. A model type counts as open only if the values of all its classes are close (within 1e-5 of
+the largest value).
 
-- A model of two towers, which `clearhead.load_towers` opens, compares pictures with texts. For such a model, the test
-  compares the logits of random pictures and texts.
-- A model that reads pictures within a text is compared here on texts without pictures.
+- A model with an image encoder and a text encoder, such as CLIP, compares pictures with texts. The function
+  `clearhead.load_towers` opens it. For such a model, the test compares the logits of random pictures and texts.
+- For a model that reads pictures within a text, this test compares only texts without pictures.
   `tests/checkpoints/families/test_pictures.py` compares such models on texts with pictures.
-- For LLaVA-NeXT, LLaVA-OneVision and the types in `text_parts.toml`, clearhead opens only the text model.
-- For a type that does not open, the verdict comes from the default config of the type, and the test builds no model.
-- Some types have no folder and no line here, because their code is stored with their checkpoints (such as InternLM2,
-  EXAONE 3, MiniCPM, the first Qwen, GTE). `tests/checkpoints/families/test_elsewhere.py` compares these types. The
-  share of repositories (below) includes their classes.
+- For LLaVA-NeXT, LLaVA-OneVision and the model types in `text_parts.toml`, clearhead opens only the text model.
+- For a model type in the second table, the test builds no model. It checks only the default config of the model type.
+- Some model types have no folder in transformers, and so no line in the tables, because their code is stored with
+  their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE). The test
+  `tests/checkpoints/families/test_elsewhere.py` compares these model types. The share of repositories (below)
+  includes their classes.
 """
 KINDS = ("opens", "does not open", "crash")
 NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")
@@ -204,14 +207,14 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     n_folders = len({one.folder for one in lines})
     n_classes = sum(len(one.opens) for one in lines if one.kind == OPENS)
     yield f"- The test checked {n_folders} model folders, with {kinds['crash']} crashes ({stamp})."
-    yield f"- **{kinds[OPENS]} model types open with equal logits**; {n_classes} classes of these types open."
+    yield f"- **{kinds[OPENS]} model types open with equal logits**. These types have {n_classes} classes that open."
     heads = sum(len(one.others) for one in lines if one.kind == OPENS)
-    yield f"- For {heads} more classes of these types, the network opens, but the output head does not."
+    yield f"- For {heads} more classes of these model types, clearhead supports the network but not the output head."
     own, shared = a_type()
     yield (
-        f"- **In the median, {own:.0f} lines of Python describe a model type** (lines of a file divided by its types)."
-        f"\n  Files without a type, such as shared parts and readers of other formats, add {shared:.0f} lines for each"
-        " type."
+        f"- **In the median, clearhead needs {own:.0f} lines of Python to describe a model type** (the lines of a file,"
+        " divided by the\n  number of model types in this file). Files without a model type, such as shared parts and"
+        f" readers of other formats,\n  add {shared:.0f} lines for each model type."
     )
     if counts is not None:
         yield from _of_the_hub(shares(lines, counts))
@@ -221,19 +224,19 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     share, heads = found.opens / found.repositories, found.but_for_a_head / found.repositories
     yield (
         f"- **{share:.1%} of {found.repositories:,} repositories** with text-generation models and 500 or more"
-        f" downloads a month name a class that opens. Another {heads:.1%} name a class of which only the"
-        " output head does not open. clearhead may still refuse a repository of such a class for a value of its config"
-        f" or for quantized weights; the error says so. In {found.of_pictures} repositories, only the text part of a"
-        " model of pictures or sounds opens."
+        f" downloads a month name a class that opens. Another {heads:.1%} name a class of which clearhead supports the"
+        " network but not the output head. clearhead may still refuse a repository of a class that opens, because of a"
+        " value of its config or because its weights are quantized; the error names the reason."
+        f" In {found.of_pictures} repositories with models of pictures or sounds, clearhead opens only the text model."
     )
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
     yield (
-        "- Some of the 30 most downloaded models are transformers models. The model types that clearhead opens have"
-        f" **{share:.1%} of the downloads** of these transformers models.{rest}"
+        "- Some of the 30 most downloaded models of the hub are models of transformers. The model types that clearhead"
+        f" opens have **{share:.1%} of the downloads** of these models.{rest}"
     )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
-    yield f"- The most frequent classes that do not open, with the number of repositories that name them: {names}."
+    yield f"- The most frequent classes that clearhead does not open, with the number of their repositories: {names}."
 
 
 def opened(lines: Sequence[Line]) -> Iterator[str]:
@@ -251,10 +254,11 @@ def refused(lines: Sequence[Line]) -> Iterator[str]:
     """The table of the others."""
     yield "## What does not open"
     yield ""
-    yield "The last column names the most similar type that opens, or a part of the model, such as `text_config"
-    yield "(qwen2)`. Such a part opens if its own library has saved it as a separate model. The column is empty if no"
-    yield "similar type opens. *no table* means that clearhead has no description of the type; the config fields that"
-    yield "it does not know follow."
+    yield "The last column names the most similar model type that clearhead opens, or a part of the model that"
+    yield "clearhead opens, such as `text_config (qwen2)`. clearhead opens such a part if transformers has saved it"
+    yield "as a separate model. The column is empty if clearhead opens no similar model type. In the second column,"
+    yield "*no table* means that clearhead has no description of this model type. After the words *no table*, the"
+    yield "cell lists the config fields that clearhead does not know."
     yield ""
     yield "| model type | what is missing | nearest |"
     yield "|---|---|---|"
