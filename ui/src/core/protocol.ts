@@ -690,7 +690,7 @@ export interface ProposalQuestion {
 /** Texts with another word in one place, and the position of the answer. */
 export interface ProposalReply {
   position: number;
-  /** Those with another answer, or else all, the furthest first. */
+  /** Those with another answer, or else all: first those that differ clearly, and the word most alike. */
   other: string[];
   /** The run's text, and others with its answer. */
   same: string[];
