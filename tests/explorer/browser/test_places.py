@@ -200,7 +200,7 @@ def test_logits_and_shares(spot: Spot) -> None:
     eventually(is_right)
     if getattr(head, "transform", False):  # The filler's.
         gap = page.page.locator("section.card", has=page.page.locator("#attribution"))
-        said(gap.inner_text, "is not a sum of what they wrote")
+        said(gap.inner_text, "no part has a share of its own")
         return
     if isinstance(head, ClassificationHead):
         return
