@@ -380,8 +380,8 @@ def _untrained(model: Model) -> tuple[str, ...]:
     if not model.generation.speech:
         return ()
     norms = [one for name, one in model.network.named_parameters() if name.endswith("norm.weight")]
-    is_new = all(bool((one == 1).all() or (one < 0).float().mean() > 0.2) for one in norms)
-    return ("This model is not trained: its answers mean nothing.",) * is_new
+    is_new = [bool((one == 1).all() or (one < 0).float().mean() > 0.2) for one in norms]
+    return ("This model is not trained: its answers mean nothing.",) if norms and all(is_new) else ()
 
 
 def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
