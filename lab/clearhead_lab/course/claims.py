@@ -144,7 +144,7 @@ def found(part: Part) -> str:
         says = "" if verdict == "holds" else f" {finding.rstrip('.')}."
         rows.append(f"- *{experiment(name).claim}* `{name}`: it **{verdict}**.{says}\n")
     return (
-        '\n<details markdown="1"><summary>What the documents claim about this, and what experiments found '
+        '\n<details markdown="1"><summary>What texts on Transformers claim about this, and what experiments found '
         f"({len(rows)})</summary>\n\n{''.join(rows)}\nThe numbers are in [the lab](../guides/lab.md).\n\n</details>\n"
     )
 

@@ -238,6 +238,7 @@ def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
         end = max(end, y)
     title = escape(block["title"])
     picture = f'<svg viewBox="0 0 {WIDTH:.0f} {end - GAP + 2:.0f}" role="img" aria-label="{title}">{groups}</svg>'
-    told = f"{title}</strong> <small>Click a line, or press →, for the next step.</small><ol>{told}</ol>"
+    how = "<small>Click a line, or press →, for the next step.</small>" * (len(steps) > 1)
+    told = f"{title}</strong> {how}<ol>{told}</ol>"
     told = f"<figcaption><strong>{told}</figcaption>"
     return f'\n<figure class="drawing">{picture}{told}</figure>\n', found
