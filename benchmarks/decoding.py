@@ -14,7 +14,7 @@ from benchmarks.contestants.decoder import Answer, Assignment, Kind
 from benchmarks.entry import run_command
 from benchmarks.figures import within
 from benchmarks.racing.lines import Line, read_rate
-from benchmarks.racing.machine import Machine
+from benchmarks.racing.machine import Machine, slow_precision
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.api import Model
 from clearhead.checkpoints.families import preset
@@ -189,7 +189,7 @@ def decoding(
     Parameters
     ----------
     only: Of lm-1, lm-8, lm-small, translate-greedy, translate-beam4 (default: all).
-    kinds: Contestants (default: all; log-probabilities where a text is written alone).
+    kinds: Contestants (default: all but a slow bf16; log-probabilities where a text is written alone).
     rounds: Turns of each contestant, of which the median counts.
     threads: CPU threads of every contestant.
     quick: A tiny network, to see that everything works; its figures mean nothing.
@@ -198,7 +198,9 @@ def decoding(
     wrong = [name for name in only if name not in TASKS]
     if wrong:
         raise UserError(f"--only: expected one of {', '.join(TASKS)}, got {wrong[0]}; try {next(iter(TASKS))}")
-    chosen = kinds or get_args(Kind)
+    chosen: Sequence[Kind] = kinds or get_args(Kind)
+    if not kinds and slow_precision() == "bf16":
+        chosen = [kind for kind in chosen if not kind.endswith("bf16")]
 
     def measure(scratch: Path) -> None:
         every: list[Line] = []

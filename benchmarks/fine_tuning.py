@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from benchmarks.contestants.tuner import OURS, PEER, Assignment, Job, Turn
 from benchmarks.entry import run_command
 from benchmarks.racing.lines import Line
-from benchmarks.racing.machine import Machine
+from benchmarks.racing.machine import Machine, Precision, slow_precision
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.errors import UserError
 
@@ -92,7 +92,8 @@ def main(
 ) -> None:
     """Race both on each job; about 8 minutes on two cores that have nothing else to do.
 
-    Both train the checkpoint in bf16 on batches of 32 examples of about one length, with AdamW, each in its own loop.
+    Both train the checkpoint in bf16, or in fp32 where that is quicker, on batches of 32 examples of about one length,
+    with AdamW, each in its own loop.
 
     Args:
         jobs: ewt (a tag a word) and sst2 (a label a sentence); both by default.
@@ -109,12 +110,16 @@ def main(
     start = checkpoint.absolute() if checkpoint else data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
     machine = Machine.now(threads)
     lines: list[Line] = []
+    precision: Precision = "fp32" if slow_precision() == "bf16" else "bf16"
     for job in jobs or JOBS:
-        both = [Assignment(kind=k, job=job, data=data, checkpoint=start, threads=threads) for k in (OURS, PEER)]
+        both = [
+            Assignment(kind=k, job=job, data=data, checkpoint=start, threads=threads, precision=precision)
+            for k in (OURS, PEER)
+        ]
         turns = race(both, rounds=rounds, updates=updates)
         lines.append(line(job, turns))
         print(table(job, turns), end="\n\n")
-    print(f"{rounds} rounds of {updates} updates. {machine}")
+    print(f"{rounds} rounds of {updates} updates in {precision}. {machine}")
     if json:
         print(json_module.dumps({"lines": [one.model_dump() for one in lines]}))
 

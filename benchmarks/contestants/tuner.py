@@ -1,8 +1,8 @@
 """One contestant that fine-tunes a checkpoint, in a process of its own: `python -m benchmarks.contestants.tuner`.
 
 The first line in is the assignment; the answer to it is the number of its weights. Each further line is a number of
-updates, whose answer is what they took. Both contestants train with their own loop, in bf16, on batches of examples of
-about one length.
+updates, whose answer is what they took. Both contestants train with their own loop, in one precision, on batches of
+examples of about one length.
 """
 
 import sys
@@ -39,6 +39,7 @@ class Assignment(Config):
     data: Path
     checkpoint: Path
     threads: int | None
+    precision: Literal["fp32", "bf16"] = "bf16"
 
 
 class Turn(Config):
@@ -70,7 +71,7 @@ def tables(a: Assignment) -> dict[str, Any]:
         "model": {"start": str(a.checkpoint)},
         "training": {
             "steps": 1_000_000,
-            "precision": "bf16",
+            "precision": a.precision,
             "device": "cpu",
             "threads": a.threads,
             "evaluate_every": 1_000_000,
@@ -163,7 +164,7 @@ def peer(a: Assignment, task: Tagging | Classification, ids: Sequence[Sequence[i
             learning_rate=LR,
             lr_scheduler_type="constant",
             max_steps=1_000_000,
-            bf16=True,
+            bf16=a.precision == "bf16",
             use_cpu=True,
             train_sampling_strategy="group_by_length",
             logging_strategy="no",

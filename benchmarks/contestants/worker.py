@@ -18,7 +18,7 @@ Kind = Literal[
     "clearhead", "clearhead compiled", "nn.Transformer fp32", "nn.Transformer bf16",
     "nn.Transformer bf16, random batches", "annotated fp32, random batches",
     "plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled",
-    "transformers bf16", "x-transformers bf16",
+    "transformers fp32", "transformers bf16", "x-transformers fp32", "x-transformers bf16",
 ]  # fmt: skip
 OURS: Kind = "clearhead"
 PEERS: tuple[Kind, ...] = ("nn.Transformer fp32", "nn.Transformer bf16")
