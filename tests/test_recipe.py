@@ -196,9 +196,18 @@ def test_dotted_names_become_tables_and_values_json_where_they_can():
     assert found == {"training": training, "data": {"train": {"source": "a b.en"}}}
 
 
-def test_a_name_that_is_a_value_and_a_table_is_told():
-    with pytest.raises(UserError, match=r"--training\.steps: expected training to be a table"):
-        nested([("training", "3"), ("training.steps", "4")])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_table_keeps_the_fields_that_stand_beside_it(order: tuple[int, int]):
+    """`steps=40, training={"clip": 2}` in Python, `--steps 40 --training '{"clip": 2}'` on the line."""
+    both = [("training.steps", "40"), ("training", '{"clip": 2}')]
+    assert nested([both[i] for i in order]) == {"training": {"steps": 40, "clip": 2}}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_name_that_is_a_value_and_a_table_is_told(order: tuple[int, int]):
+    both = [("training", "3"), ("training.steps", "4")]
+    with pytest.raises(UserError, match=r"--training(\.steps)?: expected training to be a table"):
+        nested([both[i] for i in order])
 
 
 def test_merging_changes_one_value_and_no_input():

@@ -186,20 +186,31 @@ def _start(tables: Mapping[str, Any]) -> object:
 
 
 def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """`("training.steps", "100")` -> `{"training": {"steps": 100}}`. A value that is not JSON is text."""
+    """`("training.steps", "100")` -> `{"training": {"steps": 100}}`. A value that is not JSON is text.
+
+    A table and single fields of it are merged, the later ones over the earlier ones.
+    """
     result: dict[str, Any] = {}
     for dotted, text in pairs:
+        try:
+            value: Any = parse(text, f"--{dotted}")
+        except NotJson:
+            value = text
         *tables, last = dotted.split(".")
-        table = result
+        table: Any = result
         for name in tables:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
-                raise UserError(f"--{dotted}: expected {name} to be a table, got a value for it too; give one of them")
-        try:
-            table[last] = parse(text, f"--{dotted}")
-        except NotJson:
-            table[last] = text
+                raise _two_kinds(dotted, name)
+        old = table.get(last)
+        if isinstance(old, dict) and not isinstance(value, dict):
+            raise _two_kinds(dotted, last)
+        table[last] = merge(old, value) if isinstance(old, dict) else value
     return result
+
+
+def _two_kinds(dotted: str, name: str) -> UserError:
+    return UserError(f"--{dotted}: expected {name} to be a table, got a value for it too; give one of them")
 
 
 def explain(error: ValidationError, where: str, *, schema: Schema | None = None, names: Names | None = None) -> str:

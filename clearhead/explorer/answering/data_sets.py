@@ -185,6 +185,10 @@ def has_data(opened: Opened) -> bool:
     return opened.data is not None or any(True for _ in data_of(opened, n=1)[0])
 
 
+class Bundled(tuple[str, ...]):
+    """The texts of the bundled prompts that the model's tokenizer knows."""
+
+
 def data_of(opened: Opened, n: int = 500) -> tuple[Iterable[Text], str]:
     """The texts that were given, else those of the run's data, its last samples, or ours; and which they are.
 
@@ -202,7 +206,8 @@ def data_of(opened: Opened, n: int = 500) -> tuple[Iterable[Text], str]:
     if samples := _samples(opened):
         return samples, "samples"
     texts = (text for name in BUNDLED for one in prompts_in(name) for text in one.texts)
-    return (text for text in texts if knows(model.tokenizer, text)), "prompts"
+    known = opened.kept(Bundled, lambda: Bundled(text for text in texts if knows(model.tokenizer, text)))
+    return known, "prompts"
 
 
 def _samples(opened: Opened) -> list[Text]:
