@@ -1,6 +1,8 @@
 """Optimizers: which parameters get which rule, their learning rates, and their state by parameter name."""
 
+import inspect
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -152,7 +154,7 @@ class Optimizers:
                     optimizer.grad_scale = None if factor == 1.0 else torch.tensor(1 / factor)  # pyrefly: ignore[missing-attribute]
                 else:
                     scale(parameters, factor)
-                optimizer.step()
+                take_step(optimizer)
 
     def zero_grad(self) -> None:
         """Frees the gradients."""
@@ -214,7 +216,10 @@ class _Slot:
     device: torch.device
 
     def fresh(self) -> Tensor:
-        return torch.zeros_like(self.like, device=self.device)
+        if is_part(self.like):
+            return torch.zeros_like(self.like, device=self.device)
+        # The same. To leave the meta device, zeros_like imports a library for symbols, which takes a second.
+        return self.like.new_zeros(self.like.shape, device=self.device)
 
 
 def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
@@ -234,6 +239,7 @@ def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
         groups[kind].setdefault(decay, []).append(p)
     settings: dict[str, Any] = {"lr": muon.adamw_lr if muon else config.lr}
     settings |= {"betas": config.betas, "eps": config.eps}
+    spare_compiler()
     parts: dict[str, torch.optim.Optimizer] = {}
     for kind, by_decay in groups.items():
         given: list[dict[str, Any]] = [{"params": some, "weight_decay": decay} for decay, some in by_decay.items()]
@@ -248,6 +254,24 @@ def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
         else:
             parts[kind] = RoundedAdamW(given, **settings)
     return Optimizers(parts, names)
+
+
+def take_step(optimizer: torch.optim.Optimizer) -> None:
+    """`optimizer.step()` without the wrappers around it, which import PyTorch's compiler."""
+    with torch.no_grad():
+        inspect.unwrap(type(optimizer).step)(optimizer)
+
+
+def spare_compiler() -> None:
+    """Lets optimizers be made without PyTorch's compiler, whose import takes seconds.
+
+    Some of their methods import it to ask it not to compile them (`torch._compile._disable_dynamo`). Where nothing has
+    imported it, nothing is compiled.
+    """
+    for method in vars(torch.optim.Optimizer).values():
+        plain = getattr(method, "__wrapped__", None)
+        if plain is not None and "torch._dynamo" not in sys.modules and not hasattr(plain, "__dynamo_disable"):
+            plain.__dynamo_disable = plain
 
 
 def _divides(parameter: nn.Parameter) -> bool:

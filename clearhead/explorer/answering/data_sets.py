@@ -188,6 +188,8 @@ def has_data(opened: Opened) -> bool:
 class Bundled(tuple[str, ...]):
     """The texts of the bundled prompts that the model's tokenizer knows."""
 
+    __slots__ = ()
+
 
 def data_of(opened: Opened, n: int = 500) -> tuple[Iterable[Text], str]:
     """The texts that were given, else those of the run's data, its last samples, or ours; and which they are.
