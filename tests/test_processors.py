@@ -46,6 +46,9 @@ LIMIT = 800
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets of x86")
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "AVX2", reason="this processor has nothing newer than AVX2"
+)
 @pytest.mark.parametrize(("environment", "files"), PROCESSORS.values(), ids=PROCESSORS)
 def test_numeric_tests_pass(environment: dict[str, str], files: tuple[str, ...]):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
