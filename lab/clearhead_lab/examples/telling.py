@@ -82,19 +82,19 @@ def _table_row(one: Judged) -> str:
     printed, right = both(one)
     *others, last = one.record.follows or ("",)
     roots = f"the errors {', '.join(others)} and {last}" if others else f"the error {last}"
-    follows = f" The cause is {roots}." if last else ""
+    follows = f" This error follows from {roots}." if last else ""
     cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 HEADER = """# Errata of the source documents
 
-The lab checked {tally}.
+The lab recomputed the numbers and tested the statements of five documents about the Transformer, numbered 000 to 004.
+One number or statement, or a group of them, is a record. The lab checked {tally}.
 
-This page lists the errors that the lab found in five documents about the Transformer, numbered 000 to 004. The column
-*printed* has the number or statement of the document. The column *right* has the value that clearhead computes. Of the
-{wrong} errors, {roots} are independent. The other errors follow from an earlier one. For a matrix, the page shows the
-first wrong numbers.
+This page lists the errors. The column *printed* has the number or statement of the document. The column *right* has the
+value that clearhead computes. Of the {wrong} errors, {roots} are independent. The other errors follow from an earlier
+error. For a matrix, the page shows the first wrong numbers.
 
 `clearhead lab examples --errata > docs/errata.md` writes this page. The test `test_record[ID]` in
 `lab/tests/examples/test_worked_examples.py` checks each right value."""
