@@ -1,10 +1,11 @@
 """Records as lines of text, and the page of those that do not reproduce."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from textwrap import fill
 
 from clearhead_lab.examples.records import numbers
-from clearhead_lab.examples.verdicts import Judged, tally
+from clearhead_lab.examples.verdicts import Judged
 
 SHOWN = 4
 """Numbers of a matrix that a line shows."""
@@ -71,7 +72,8 @@ def _below(name: str, text: str) -> str:
 def page(results: Sequence[Judged]) -> str:
     """docs/errata.md: every record that does not reproduce, with the right value and the cause."""
     wrong = [one for one in results if one.verdict == "wrong"]
-    parts = [HEADER.format(tally=tally(results), wrong=len(wrong), roots=sum(not w.record.follows for w in wrong))]
+    n = Counter(one.verdict for one in results)
+    parts = [HEADER.format(n={**n, "all": n.total()}, roots=sum(not w.record.follows for w in wrong))]
     for document in dict.fromkeys(one.record.document for one in wrong):
         parts.append(TABLE.format(document=document))
         parts += [_table_row(one) for one in wrong if one.record.document == document]
@@ -90,10 +92,11 @@ def _table_row(one: Judged) -> str:
 HEADER = """# Errata of the source documents
 
 The lab recomputed the numbers and tested the statements of five documents about the Transformer, numbered 000 to 004.
-One number or statement, or a group of them, is a record. The lab checked {tally}.
+A record is one number or statement, or a group of them. Of the {n[all]} records, {n[reproduces]} are right, {n[rounding]} are right apart
+from rounding, {n[wrong]} are wrong, {n[nothing printed]} have no answer in the document, and {n[cannot be checked]} cannot be checked.
 
 This page lists the errors. The column *printed* has the number or statement of the document. The column *right* has the
-value that clearhead computes. Of the {wrong} errors, {roots} are independent. The other errors follow from an earlier
+value that clearhead computes. Of the {n[wrong]} errors, {roots} are independent. The other errors follow from an earlier
 error. For a matrix, the page shows the first wrong numbers.
 
 `clearhead lab examples --errata > docs/errata.md` writes this page. The test `test_record[ID]` in
