@@ -73,7 +73,7 @@ def page(results: Sequence[Judged]) -> str:
     """docs/errata.md: every record that does not reproduce, with the right value and the cause."""
     wrong = [one for one in results if one.verdict == "wrong"]
     n = Counter(one.verdict for one in results)
-    parts = [HEADER.format(n={**n, "all": n.total()}, roots=sum(not w.record.follows for w in wrong))]
+    parts = [HEADER.format(n=n, total=n.total(), roots=sum(not w.record.follows for w in wrong))]
     for document in dict.fromkeys(one.record.document for one in wrong):
         parts.append(TABLE.format(document=document))
         parts += [_table_row(one) for one in wrong if one.record.document == document]
@@ -92,8 +92,9 @@ def _table_row(one: Judged) -> str:
 HEADER = """# Errata of the source documents
 
 The lab recomputed the numbers and tested the statements of five documents about the Transformer, numbered 000 to 004.
-A record is one number or statement, or a group of them. Of the {n[all]} records, {n[reproduces]} are right, {n[rounding]} are right apart
-from rounding, {n[wrong]} are wrong, {n[nothing printed]} have no answer in the document, and {n[cannot be checked]} cannot be checked.
+A record is one number or statement, or a group of them. Of the {total} records, {n[reproduces]} are right,
+{n[rounding]} are right apart from rounding, {n[wrong]} are wrong, {n[nothing printed]} have no answer in the document,
+and {n[cannot be checked]} cannot be checked.
 
 This page lists the errors. The column *printed* has the number or statement of the document. The column *right* has the
 value that clearhead computes. Of the {n[wrong]} errors, {roots} are independent. The other errors follow from an earlier
