@@ -97,8 +97,8 @@ A record is one number or statement, or a group of them. Of the {total} records,
 and {n[cannot be checked]} cannot be checked.
 
 This page lists the errors. The column *printed* has the number or statement of the document. The column *right* has the
-value that clearhead computes. Of the {n[wrong]} errors, {roots} are independent. The other errors follow from an earlier
-error. For a matrix, the page shows the first wrong numbers.
+value that clearhead computes. Of the {n[wrong]} errors, {roots} are independent. The other errors follow from
+an earlier error. For a matrix, the page shows the first wrong numbers.
 
 `clearhead lab examples --errata > docs/errata.md` writes this page. The test `test_record[ID]` in
 `lab/tests/examples/test_worked_examples.py` checks each right value."""
