@@ -14,6 +14,9 @@ from clearhead.training import optimizers
 from clearhead.training.progress import factor
 from clearhead.training.sharding import clipping, norm_of, scale
 
+DISTANCES = c.RelativeBias(n_buckets=16, max_distance=32)
+"""Positions by their distance, with which a small network learns text soonest."""
+
 
 def stack(vocab_size: int, d_model: int = 64, **changes: Any) -> c.StackConfig:
     """Two blocks of four heads, without dropout, unless the experiment says otherwise."""
@@ -43,6 +46,17 @@ def published(
     if kind == "encoder":
         return Transformer(c.ModelConfig(encoder=config, head=head, init=init))
     return Transformer(c.ModelConfig(decoder=config, head=head, init=init))
+
+
+class Paired(nn.Module):
+    """Two blocks that read and two that write, which take both inputs as a pair, as `learn` gives them."""
+
+    def __init__(self, reads: c.StackConfig, writes: c.StackConfig) -> None:
+        super().__init__()
+        self.network = Transformer(c.ModelConfig(encoder=reads, decoder=writes, head=c.LanguageHead(tied=False)))
+
+    def forward(self, both: tuple[Tokens, Tokens | Tensor], **how: Any) -> Tensor:
+        return self.network(*both, **how)
 
 
 def learn(
@@ -82,6 +96,12 @@ def mean_loss(network: nn.Module, inputs: Tokens | Tensor, labels: Tensor) -> Te
 
 
 @torch.no_grad()
+def loss_on(network: nn.Module, inputs: Tokens | Tensor, labels: Tensor) -> float:
+    """The same as a number."""
+    return mean_loss(network, inputs, labels).item()
+
+
+@torch.no_grad()
 def accuracy(network: nn.Module, tokens: Tokens | Tensor, labels: Tensor) -> float:
     """The share of labelled positions, or sequences, whose likeliest class is right."""
     network.eval()
@@ -90,12 +110,18 @@ def accuracy(network: nn.Module, tokens: Tokens | Tensor, labels: Tensor) -> flo
 
 
 @torch.no_grad()
+def continued(network: Callable[[Tensor], Tensor], text: Tensor, n: int, *, likeliest: bool = False) -> Tensor:
+    """Texts, each followed by n words that the network draws, or by the likeliest ones."""
+    for _ in range(n):
+        said = network(text)[:, -1]
+        word = said.argmax(1, keepdim=True) if likeliest else said.softmax(-1).multinomial(1)
+        text = torch.cat([text, word], 1)
+    return text
+
+
 def sampled(network: nn.Module, n: int, vocab_size: int, length: int) -> Tensor:
     """n t: texts that the network draws, each from a random first word."""
-    text = torch.randint(0, vocab_size, (n, 1))
-    while text.shape[1] < length:
-        text = torch.cat([text, network(text)[:, -1].softmax(-1).multinomial(1)], 1)
-    return text
+    return continued(network, torch.randint(0, vocab_size, (n, 1)), length - 1)
 
 
 def log_probability(network: nn.Module, text: Tensor) -> Tensor:

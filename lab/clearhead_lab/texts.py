@@ -47,11 +47,11 @@ class Written:
 
     def batch(self, n: int, length: int) -> tuple[Tensor, Tensor]:
         """n t characters at random places, and the characters that follow them."""
-        return _windows(self.train, torch.randint(0, len(self.train) - length, (n,)), length)
+        return windows(self.train, torch.randint(0, len(self.train) - length, (n,)), length)
 
     def valid_batch(self, n: int, length: int) -> tuple[Tensor, Tensor]:
         """n t characters of the validation part, always the same, and the characters that follow them."""
-        return _windows(self.valid, torch.arange(n) * ((len(self.valid) - length) // n), length)
+        return windows(self.valid, torch.arange(n) * ((len(self.valid) - length) // n), length)
 
 
 @cache
@@ -69,6 +69,7 @@ def library() -> Written:
     return Written("\n".join(Path(origin).read_text(encoding="utf-8") for origin in origins))
 
 
-def _windows(ids: Tensor, starts: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def windows(ids: Tensor, starts: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """n t: so many words from each start, and the words that follow them."""
     text = ids[starts[:, None] + torch.arange(length + 1)]
     return text[:, :-1], text[:, 1:]

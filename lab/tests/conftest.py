@@ -61,7 +61,7 @@ def files(random: np.random.Generator) -> dict[str, bytes]:
         found[f"sst2/{split}.tsv"] = "".join(rows).encode()
     found["ud-english/en_ewt-ud-train.conllu.gz"] = gzip.compress(treebank(40).encode(), mtime=0)
     found["ud-english/en_ewt-ud-test.conllu"] = treebank(20).encode()
-    found["tinyshakespeare/input.txt"] = f"{WORDS}\n".encode() * 9
+    found["tinyshakespeare/input.txt"] = f"{WORDS} villain\n".encode() * 40
     found["tatoeba/en-fr.train.tsv.gz"] = gzip.compress(f"{WORDS}\tle roi\n".encode(), mtime=0)
     for language, text in CAPTIONS.items():
         found[f"multi30k/train.{language}"] = text.encode()

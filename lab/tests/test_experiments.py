@@ -17,7 +17,7 @@ from clearhead_lab.learning import learn
 from clearhead_lab.reporting import points, report
 from clearhead_lab.running import FILE, check_needs, run
 
-LONG = ("batch-norm", "ffn-memory", "contextual-words", "extrapolation", "addition", "lora", "distance")
+LONG = ("batch-norm", "ffn-memory", "contextual-words", "extrapolation", "addition", "lora", "distance", "preference")
 """Experiments that take a second or more even in small."""
 
 

@@ -62,10 +62,15 @@ def drawn(random: Random) -> Parts:
         shares = {name: share() for name in ("preferred", "of the language", "distance")}
         return shares | {"loss": loss().item()}
 
+    sign = random.choice((-1.0, 1.0))
     return {
-        **dict.fromkeys(("accuracy", "right", "readable", "mean_over_classes"), share),
+        **dict.fromkeys(("accuracy", "right", "readable", "mean_over_classes", "found_in"), share),
         "final": lambda _: random.choice((loss().item(), 1.0)) * 1.3863,
         "mean_loss": loss,
+        "loss_on": lambda *_: loss().item(),
+        "sampled": lambda _, n, __, length: torch.zeros(n, length, dtype=torch.long),
+        "ahead": lambda *_: torch.full((8,), sign),
+        "insulted": lambda _, starts, *__: torch.full((len(starts),), share()),
         "learn": learn,
         "train": lambda *_: ([9.0] * random.choice((1, 20)) + [0.1] * 9, 10 ** random.uniform(-2, 2)),
         "prefer": lambda *_: None,
@@ -270,6 +275,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "addition": (all_one,),
     "add-or-join": (widths(32, 64, 32), widths(64, 32, 64), widths(32, 44, 64)),
     "analogies": (ranking(1, 30), ranking(30, 1)),
+    "insults": (lambda _: {"insulting": lambda texts, _: torch.arange(len(texts)) % 2 * 0.001},),
     "invention": (answering(True, 0.9), answering(False, 0.9), answering(True, 0.01)),
     "stereotypes": (gendered(5.0), gendered(-5.0)),
     "reordering": (crossing(Random(0)),),

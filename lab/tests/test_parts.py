@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.model import Tokens
+from clearhead.model import Layout, Tokens
+from clearhead.model.attention import Attention
 from clearhead_lab.baselines import AdditiveAttention, Cell, Recurrent, Translator
 from clearhead_lab.classifiers import counts, interval, mean_over_classes, predicted, resampled
 from clearhead_lab.experiments.attention.attention_importance import by_gradient, margin, rank_correlation, taken_away
-from clearhead_lab.experiments.words import programs
+from clearhead_lab.experiments.cost.state_spaces import mix_time
+from clearhead_lab.experiments.words import programs, screenshots, tools
 from clearhead_lab.experiments.words.distance import SYMBOLS, gradients
 from clearhead_lab.experiments.words.induction import IGNORED, repeated, shots
-from clearhead_lab.learning import encoder
+from clearhead_lab.learning import encoder, stack
 
 # --- baselines -------------------------------------------------------------------------------------------------------
 
@@ -127,3 +129,48 @@ def test_a_program_gives_what_its_description_asks_for():
 @pytest.mark.parametrize("text", ["", "((", "3x", "x**2", "x(3)", "007", "y", "x.real", "__import__('os')", "[x]"])
 def test_other_texts_are_no_programs(text: str):
     assert programs.run(text, 2) is None
+
+
+# --- tools, pages and states -----------------------------------------------------------------------------------------
+
+
+def test_a_calculator_is_called_until_the_network_answers():
+    text, labels = tools.lesson(1, calls=True)
+    script = torch.cat([text, labels[:, -1:]], 1)
+
+    def follows(text: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(script[:, 1 : text.shape[1] + 1], tools.N_SYMBOLS).float()
+
+    factors = [one for one in script[0, : tools.MOST].tolist() if one != tools.NOTHING]
+    assert tools.answer(follows, script[0, : tools.MOST], 0) == np.prod(factors)
+
+
+def test_a_network_that_calls_without_end_has_no_answer():
+    def calls(text: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(torch.full_like(text, tools.CALL), tools.N_SYMBOLS).float()
+
+    assert tools.answer(calls, torch.tensor([2, 3, 4, 5]), 0) == -1
+
+
+def test_pages_look_alike_only_with_the_same_code():
+    pictures, _, codes = screenshots.questions(300, counts=False)
+    for codes_of_rows, rows in zip(codes.view(-1, 3, 4).unbind(1), pictures[:, 0].chunk(3, 1), strict=True):
+        known = {(*code.tolist(), *row.flatten().tolist()) for code, row in zip(codes_of_rows, rows, strict=True)}
+        assert len({one[:4] for one in known}) == len({one[4:] for one in known}) == len(known) > 50
+
+
+def test_rwkv_weighs_what_came_before_by_its_age():
+    attention, x = Attention(stack(5, 8)), torch.randn(1, 4, 8)
+    mix_time(attention)
+    shift, decay, bonus = attention.get_parameter("mixing.0"), attention.get_parameter("mixing.1"), torch.randn(8)
+    attention.get_parameter("mixing.2").data = bonus
+    before = torch.cat([torch.zeros(1, 8), x[0, :-1]])
+    maps = (attention.q, attention.k, attention.v)
+    r, k, v = (one(share * x[0] + (1 - share) * before) for one, share in zip(maps, shift, strict=True))
+    expected: list[torch.Tensor] = []
+    for t in range(4):
+        ages = torch.arange(t - 1, -1, -1)[:, None]
+        weights = torch.cat([k[:t] - ages * decay.exp(), (k[t] + bonus)[None]]).softmax(0)
+        expected.append(r[t].sigmoid() * (weights * v[: t + 1]).sum(0))
+    said = attention(x, Layout.of(Tokens(torch.zeros(1, 4, dtype=torch.long))))
+    torch.testing.assert_close(said[0], attention.out(torch.stack(expected)))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from copy import deepcopy
 
-import torch
 from torch import nn
 from torch.nn.utils import prune
 
@@ -14,14 +13,13 @@ from clearhead.config.adapter import Bits
 from clearhead.model import Transformer
 from clearhead.model.fast.grouped import GroupedLinear, rounded_to
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, mean_loss
+from clearhead_lab.learning import decoder, learn, loss_on
 from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH, BATCH = 64, 16
 BITS: tuple[Bits, ...] = (8, 4)
 
 
-@torch.no_grad()
 def told(network: Transformer) -> dict[str, float]:
     """Perplexity on new text, and the bytes of the blocks' matrices."""
     n_bytes = 0
@@ -30,7 +28,7 @@ def told(network: Transformer) -> dict[str, float]:
             n_bytes += part.weight.nbytes
         elif isinstance(part, GroupedLinear):
             n_bytes += part.integers.nbytes + part.scale.nbytes
-    loss = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
+    loss = loss_on(network, *manual().valid_batch(128, LENGTH))
     return {"perplexity": math.exp(loss), "bytes": float(n_bytes)}
 
 

@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from copy import deepcopy
 
-import torch
-
 from clearhead import config as c
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, mean_loss
-from clearhead_lab.texts import N_CHARACTERS, Written, library, manual
+from clearhead_lab.learning import decoder, learn, loss_on
+from clearhead_lab.texts import N_CHARACTERS, library, manual
 
 LENGTH, BATCH = 64, 16
 RATES = {"all weights": 3e-3, "LoRA": 1e-2}
@@ -20,17 +18,12 @@ BLOCKS = 3
 """Times that training on code stops to be measured."""
 
 
-@torch.no_grad()
-def loss_on(network: Transformer, text: Written) -> float:
-    """The loss on new text, in nats a character."""
-    return mean_loss(network, *text.valid_batch(128, LENGTH)).item()
-
-
 def told(network: Transformer) -> dict[str, float]:
     """The losses on code and on English, and the share of the weights that learn."""
     every = [(p.numel(), p.requires_grad) for p in network.parameters()]
     share = sum(n for n, learns in every if learns) / sum(n for n, _ in every)
-    return {"loss on code": loss_on(network, library()), "loss on English": loss_on(network, manual()), "share": share}
+    code, english = (loss_on(network, *text.valid_batch(128, LENGTH)) for text in (library(), manual()))
+    return {"loss on code": code, "loss on English": english, "share": share}
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:

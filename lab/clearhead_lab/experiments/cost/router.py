@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from clearhead import config as c
 from clearhead.model import Tokens
 from clearhead_lab.experiment import Row
-from clearhead_lab.experiments.words.modalities import CLASSES, PATCH, PIXELS, Examples, written
-from clearhead_lab.learning import encoder, learn, size
+from clearhead_lab.experiments.words.modalities import reader, some_of, written
+from clearhead_lab.learning import learn, size
 
 WIDTHS = {"small": (16, 1), "large": (64, 2)}
 """Width and number of blocks."""
@@ -27,16 +26,9 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     """The accuracy on new pictures, by who answers, and the weights that a picture passes on average."""
     (x, y), (new, digits) = written("train", 8000), written("t10k", 200 if quick else 2000)
     said, sizes = dict[str, Tensor](), dict[str, float]()
-
-    def batch() -> Examples:
-        some = torch.randint(0, len(x), (64,))
-        return Tokens(x[some]), y[some]
-
     for name, (width, n_layers) in WIDTHS.items():
-        reads = c.PatchInput(image_size=PIXELS, patch_size=PATCH, n_channels=1)
-        shape = dict(d_model=width, n_layers=n_layers, input=reads, positions=c.Sinusoidal())
-        network = encoder(CLASSES, head=c.ClassificationHead(n_labels=CLASSES, pool="mean"), **shape)
-        learn(network, batch, steps=300 if quick else 800, cooled=True)
+        network = reader(width, n_layers)
+        learn(network, lambda: some_of(x, y), steps=300 if quick else 800, cooled=True)
         with torch.no_grad():
             said[name] = network(Tokens(new)).softmax(-1)
         sizes[name] = float(size(network))

@@ -8,7 +8,7 @@ import torch
 
 from clearhead import config as c
 from clearhead_lab.experiment import Figures, Row
-from clearhead_lab.learning import decoder, learn, mean_loss, size
+from clearhead_lab.learning import decoder, learn, loss_on, size
 from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH, BATCH, WIDTH_OF_HEAD = 64, 16, 8
@@ -25,8 +25,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         learn(network, lambda: manual().batch(BATCH, LENGTH), steps=steps * 4 // 5, lr=rate)
         # The last fifth at a tenth of the rate: the noise of a high rate is as large as the gain of a size.
         learn(network, lambda: manual().batch(BATCH, LENGTH), steps=steps // 5, lr=rate / 10, warmup=0)
-        with torch.no_grad():
-            new = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
+        new = loss_on(network, *manual().valid_batch(128, LENGTH))
         yield Row({"width": width, "weights": float(size(network.last_stack.blocks))}, {"loss": new})
 
 

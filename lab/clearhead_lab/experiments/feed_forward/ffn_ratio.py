@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from clearhead import config as c
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, mean_loss, size
+from clearhead_lab.learning import DISTANCES, decoder, learn, loss_on, size
 from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH = 32
-POSITIONS = c.RelativeBias(n_buckets=16, max_distance=32)
-"""With them a network learns text soonest."""
 WIDTH, SAME_WEIGHTS = "one width", "one size"
 WIDTHS = {WIDTH: {1: 32, 2: 32, 4: 32, 8: 32}, SAME_WEIGHTS: {1: 44, 2: 40, 4: 32, 8: 24}}
 """The width of the model by ratio. A block has (4 + 2 ratio) width^2 weights."""
@@ -21,11 +18,10 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     """Loss on new text, and the weights of the blocks, by the ratio."""
     for kept, widths in WIDTHS.items():
         for ratio, width in widths.items():
-            sizes = dict(d_model=width, d_ff=ratio * width, positions=POSITIONS)
+            sizes = dict(d_model=width, d_ff=ratio * width, positions=DISTANCES)
             torch.manual_seed(seed)
             network = decoder(N_CHARACTERS, **sizes)
             learn(network, lambda: manual().batch(16, LENGTH), steps=300 if quick else 800, cooled=True)
-            with torch.no_grad():
-                loss = mean_loss(network, *manual().valid_batch(256, LENGTH)).item()
+            loss = loss_on(network, *manual().valid_batch(256, LENGTH))
             weights = float(size(network.last_stack.blocks))
             yield Row({"kept": kept, "ratio": float(ratio)}, {"loss": loss, "weights": weights})

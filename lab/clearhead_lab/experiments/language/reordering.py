@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead import config as c
 from clearhead.data.files import read_lines
@@ -16,7 +16,7 @@ from clearhead.trace import trace
 from clearhead_lab.datasets import Words, datasets
 from clearhead_lab.experiment import Row
 from clearhead_lab.language import estimate
-from clearhead_lab.learning import IGNORED, learn, stack
+from clearhead_lab.learning import IGNORED, Paired, learn, stack
 
 COLORS = """white blanc, black noir, red rouge, blue bleu, green vert, yellow jaune, brown brun marron, gray gris,
 grey gris, purple violet, pink rose"""
@@ -64,18 +64,6 @@ def pairs(caption: Caption, adjectives: str, *, swapped: bool) -> Iterator[Found
                 break
 
 
-class Translator(nn.Module):
-    """Two blocks that read English and two that write French."""
-
-    def __init__(self, *words: Words) -> None:
-        super().__init__()
-        reads, writes = (stack(one.size, WIDTH, positions=c.Learned(max_length=LONGEST)) for one in words)
-        self.network = Transformer(c.ModelConfig(encoder=reads, decoder=writes, head=c.LanguageHead(tied=False)))
-
-    def forward(self, both: tuple[Tokens, Tokens], *, labels: Tensor) -> Tensor:
-        return self.network(*both, labels=labels)
-
-
 @torch.no_grad()
 def read(network: Transformer, found: Sequence[Found], english: Words, french: Words) -> tuple[Tensor, Tensor]:
     """n 2 2 h: the weights from both French words to adjective and noun; n: the first is likelier than the second."""
@@ -102,7 +90,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     hidden = {one.caption for some in found.values() for one in some if one.is_new}
     learned = [one for one in everything if one not in hidden]
     english, french = (Words.of(texts) for texts in zip(*learned, strict=True))
-    translator = Translator(english, french)
+    translator = Paired(*(stack(one.size, WIDTH, positions=c.Learned(max_length=LONGEST)) for one in (english, french)))
 
     def batch() -> tuple[Any, Tensor]:
         source, target = zip(*(learned[i] for i in torch.randint(len(learned), (BATCH,))), strict=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import IGNORED, decoder, learn, mean_loss
+from clearhead_lab.learning import IGNORED, decoder, learn, loss_on
 from clearhead_lab.replacements import with_batch_norm
 from clearhead_lab.texts import N_CHARACTERS, manual
 
@@ -52,6 +52,5 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             if norm == "BatchNorm":
                 with_batch_norm(network)
             learn(network, lambda sizes=sizes: batch(*sizes), steps=300 if quick else 800)
-            with torch.no_grad():
-                loss = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
+            loss = loss_on(network, *manual().valid_batch(128, LENGTH))
             yield Row({"batches": kind, "norm": norm}, {"loss": loss, "change": change_by_future(network)})

@@ -9,7 +9,7 @@ from clearhead import config as c
 from clearhead.config.positions import FIXED_BIAS
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import accuracy, copying, learn, mean_loss, published
+from clearhead_lab.learning import accuracy, copying, learn, loss_on, published
 from clearhead_lab.replacements import counted, fix_positions
 from clearhead_lab.texts import N_CHARACTERS, manual
 
@@ -48,8 +48,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     for name in ENCODINGS:
         writer = build(name, N_CHARACTERS, "decoder")
         learn(writer, lambda: manual().batch(16, LENGTH), steps=200 if quick else 400)
-        with torch.no_grad():
-            loss = mean_loss(writer, *manual().valid_batch(256, LENGTH)).item()
+        loss = loss_on(writer, *manual().valid_batch(256, LENGTH))
         reader = build(name, SYMBOLS, "encoder")
         learn(reader, lambda: copying(SYMBOLS, 32, LENGTH, BACK), steps=200 if quick else 300)
         values = {"loss": loss, "accuracy": accuracy(reader, *copying(SYMBOLS, 64, LENGTH, BACK))}

@@ -19,13 +19,12 @@ PAIRS = 8
 """Examples of the few-shot task."""
 BLOCKS = 8
 """Times that training stops to be measured."""
-ONE, LOCAL, PLAIN = "1 layer", "2 layers, local first", "2 layers"
+ONE, LOCAL = "1 layer", "2 layers, local first"
 NETWORKS: dict[str, dict[str, Any]] = {
     ONE: dict(n_layers=1),
     LOCAL: dict(n_layers=2, window=2, window_layers=(0,)),
-    PLAIN: dict(n_layers=2),
 }
-"""The first layer of LOCAL sees a symbol and the one before. PLAIN has to find that out, which takes it far longer."""
+"""The first layer of LOCAL sees a symbol and the one before."""
 
 
 def texts(n: int) -> tuple[Tensor, Tensor]:
@@ -78,8 +77,8 @@ def looking(network: Transformer) -> dict[str, float]:
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Along training: accuracy on repetitions and on few-shot questions, and the head that looks for repetitions."""
     block = 50 if quick else 75
-    for name in (ONE, LOCAL) if quick else NETWORKS:
-        network = decoder(SYMBOLS, d_model=64, positions=c.Rotary(), **NETWORKS[name])
+    for name, how in NETWORKS.items():
+        network = decoder(SYMBOLS, d_model=64, positions=c.Rotary(), **how)
         for i in range(1, BLOCKS + 1):
             learn(network, lambda: batch(32), steps=block, warmup=20 if i == 1 else 0)
             heads = looking(network)

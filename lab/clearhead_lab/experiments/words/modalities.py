@@ -47,19 +47,24 @@ def words(n: int) -> Modality:
 
 
 def pictures(n: int) -> Modality:
-    """Which digit is written in a picture, cut into 16 patches; the linear classifier reads its pixels."""
+    """Which digit is written in a picture; the linear classifier reads its pixels."""
     (x, y), (test_x, test_y) = written("train", 8000), written("t10k", n)
-    reads = c.PatchInput(image_size=PIXELS, patch_size=PATCH, n_channels=1)
-    head = c.ClassificationHead(n_labels=CLASSES, pool="mean")
-    network = encoder(CLASSES, head=head, d_model=WIDTH, input=reads, positions=c.Sinusoidal())
-
-    def batch() -> Examples:
-        some = torch.randint(0, len(x), (64,))
-        return Tokens(x[some]), y[some]
-
     seen, unseen = standardised(x.flatten(1).numpy(), test_x.flatten(1).numpy())
     linear = float((predicted(seen, y.numpy(), unseen, strength=0.01) == test_y.numpy()).mean())
-    return Modality(network, batch, (Tokens(test_x), test_y), linear)
+    return Modality(reader(), lambda: some_of(x, y), (Tokens(test_x), test_y), linear)
+
+
+def reader(width: int = WIDTH, n_layers: int = 2) -> Transformer:
+    """Says which digit is written in a picture, cut into 16 patches."""
+    reads = c.PatchInput(image_size=PIXELS, patch_size=PATCH, n_channels=1)
+    shape = dict(d_model=width, n_layers=n_layers, input=reads, positions=c.Sinusoidal())
+    return encoder(CLASSES, head=c.ClassificationHead(n_labels=CLASSES, pool="mean"), **shape)
+
+
+def some_of(x: Tensor, y: Tensor) -> Examples:
+    """64 pictures at random, and their digits."""
+    some = torch.randint(0, len(x), (64,))
+    return Tokens(x[some]), y[some]
 
 
 def written(split: str, n: int) -> tuple[Tensor, Tensor]:

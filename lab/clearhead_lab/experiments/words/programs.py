@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import IGNORED, decoder, learn
+from clearhead_lab.learning import IGNORED, continued, decoder, learn
 
 MOST, TRIES = 4, 10
 INPUTS = range(-3, 4)
@@ -71,12 +71,9 @@ def _text(row: list[int]) -> str:
     return "".join(WRITTEN[i] if i <= END else "?" for i in row).partition("\n")[0]
 
 
-@torch.no_grad()
 def right(network: Transformer, described: Tensor, wanted: Tensor, k: int) -> float:
     """The share of tasks of which one of k drawn programs passes all tests."""
-    text = described.repeat_interleave(TRIES, 0)
-    for _ in range(wanted.shape[1]):
-        text = torch.cat([text, network(text)[:, -1].softmax(-1).multinomial(1)], 1)
+    text = continued(network, described.repeat_interleave(TRIES, 0), wanted.shape[1])
     written = [[run(_text(row), x) for x in INPUTS] for row in text[:, described.shape[1] :].tolist()]
     tests = [[run(_text(row), x) for x in INPUTS] for row in wanted.tolist()]
     passed = [written[i * TRIES : (i + 1) * TRIES].count(test) for i, test in enumerate(tests)]
@@ -95,7 +92,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         labels[:, : described.shape[1] - 1] = IGNORED
         return text[:, :-1], labels
 
-    learn(network, batch, steps=150 if quick else 250, cooled=True)
+    learn(network, batch, steps=150 if quick else 1000, cooled=True)
     for steps in (2, MOST, MOST + 1):
         new = tasks(40 if quick else 200, steps)
         yield Row({"steps": steps}, {f"pass@{k}": right(network, *new, k) for k in (1, TRIES)})

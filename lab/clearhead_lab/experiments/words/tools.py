@@ -1,18 +1,21 @@
-"""A network that may call a calculator: it writes the call, the program around it writes the result, it goes on."""
+"""A network that calls a calculator as often as it needs: it writes a call, a program the result, and so on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import mean
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import IGNORED, decoder, learn
+from clearhead_lab.learning import IGNORED, continued, decoder, learn
 
-DIGITS = 3
-"""Both factors have three digits, the product has six."""
-TIMES, CALL, RESULT, SAYS, N_SYMBOLS = range(10, 15)
+FEWEST, MOST, WIDE = 2, 4, 4
+"""Factors of one digit, and the digits of their product."""
+CALL, TIMES, SAYS, NOTHING, N_SYMBOLS = range(10, 15)
+"""`CALL 56 TIMES 3` is answered by the digits of 168; `SAYS 168` ends the loop. NOTHING stands for a missing factor."""
 
 
 def digits(numbers: Tensor, n: int) -> Tensor:
@@ -25,54 +28,60 @@ def number(row: Tensor) -> Tensor:
     return (row * (row < 10) * 10 ** torch.arange(row.shape[1] - 1, -1, -1)).sum(1)
 
 
-def signs(like: Tensor, symbol: int) -> Tensor:
+def sign(like: Tensor, symbol: int) -> Tensor:
     """A column of one symbol."""
     return torch.full((len(like), 1), symbol)
 
 
-def questions(n: int) -> tuple[Tensor, Tensor]:
-    """n t: two factors, and the digits of their product."""
-    factors = torch.randint(10 ** (DIGITS - 1), 10**DIGITS, (n, 2))
-    a, b = digits(factors[:, 0], DIGITS), digits(factors[:, 1], DIGITS)
-    return torch.cat([a, signs(a, TIMES), b], 1), digits(factors.prod(1), 2 * DIGITS)
+def questions(n: int, factors: int) -> tuple[Tensor, Tensor]:
+    """n t: factors, and the digits of their product."""
+    some = torch.randint(2, 10, (n, factors))
+    return F.pad(some, (0, MOST - factors), value=NOTHING), digits(some.prod(1), WIDE)
 
 
 def lesson(n: int, *, calls: bool) -> tuple[Tensor, Tensor]:
-    """Question and answer; with a call, the question again and the result between them, which is not to be learned."""
-    asked, answer = questions(n)
-    call = [signs(asked, CALL), asked, signs(asked, RESULT), answer] if calls else []
-    text = torch.cat([asked, *call, signs(asked, SAYS), answer], 1)
-    labels = text.clone()
-    labels[:, : asked.shape[1]] = IGNORED
-    if calls:
-        labels[:, 2 * asked.shape[1] + 2 : -answer.shape[1] - 1] = IGNORED
+    """Question and answer; with calls, each of them and its result between the two. Results are not to be learned."""
+    factors = int(torch.randint(FEWEST, MOST + 1, ()))
+    asked, answer = questions(n, factors)
+    parts, so_far = [(asked, False)], asked[:, 0]
+    for factor in asked.unbind(1)[1:factors] if calls else ():
+        call = [sign(asked, CALL), digits(so_far, WIDE - 1), sign(asked, TIMES), factor[:, None]]
+        so_far = so_far * factor
+        parts += [(torch.cat(call, 1), True), (digits(so_far, WIDE), False)]
+    parts.append((torch.cat([sign(asked, SAYS), answer], 1), True))
+    text = torch.cat([part for part, _ in parts], 1)
+    labels = torch.cat([part if learned else part.new_full(part.shape, IGNORED) for part, learned in parts], 1)
     return text[:, :-1], labels[:, 1:]
 
 
-@torch.no_grad()
-def right(network: Transformer, n: int, *, calls: bool, adds: int = 0) -> float:
-    """The share of new products that are right. `adds`: a calculator whose results are too large by this."""
+def answer(network: Callable[[Tensor], Tensor], question: Tensor, adds: int) -> int:
+    """What the network says in the end, or -1 if it calls too often. `adds`: how much each result is too large."""
+    text = question[None]
+    for _ in range(MOST):
+        text = continued(network, text, 1, likeliest=True)
+        if text[0, -1] != CALL:
+            return int(number(continued(network, text, WIDE, likeliest=True)[:, -WIDE:]))
+        text = continued(network, text, WIDE + 1, likeliest=True)
+        result = number(text[:, -WIDE - 1 : -2]) * number(text[:, -1:]) + adds
+        text = torch.cat([text, digits(result, WIDE)], 1)
+    return -1
 
-    def write(text: Tensor, length: int) -> Tensor:
-        for _ in range(length):
-            text = torch.cat([text, network(text)[:, -1:].argmax(-1)], 1)
-        return text
 
-    asked, answer = questions(n)
-    text = asked
-    if calls:
-        text = write(text, asked.shape[1] + 2)
-        a, b = text[:, -asked.shape[1] - 1 : -1].split_with_sizes([DIGITS, DIGITS + 1], 1)
-        text = torch.cat([text, digits(number(a) * number(b[:, 1:]) + adds, 2 * DIGITS)], 1)
-    text = write(text, 1 + answer.shape[1])
-    return (text[:, -answer.shape[1] :] == answer).all(1).double().mean().item()
+def right(network: Transformer, n: int, factors: int, adds: int = 0) -> float:
+    """The share of new products that are right."""
+    asked, wanted = questions(n, factors)
+    return mean(
+        answer(network, one, adds) == product for one, product in zip(asked, number(wanted).tolist(), strict=True)
+    )
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """The share of right products: alone, with the calculator, and with one that is wrong."""
-    n = 50 if quick else 400
+    n = 20 if quick else 200
     for calls in (False, True):
-        network = decoder(N_SYMBOLS, positions=c.Learned(max_length=30))
+        network = decoder(N_SYMBOLS, positions=c.Learned(max_length=40))
         learn(network, lambda calls=calls: lesson(64, calls=calls), steps=300 if quick else 500, cooled=True)
-        yield Row({"answers": "with a calculator" if calls else "alone"}, {"right": right(network, n, calls=calls)})
-    yield Row({"answers": "with a wrong calculator"}, {"right": right(network, n, calls=True, adds=1)})
+        for factors in (FEWEST, MOST):
+            labels = {"answers": "with a calculator" if calls else "alone", "factors": factors}
+            yield Row(labels, {"right": right(network, n, factors)})
+    yield Row({"answers": "with a wrong calculator", "factors": MOST}, {"right": right(network, n, MOST, adds=1)})

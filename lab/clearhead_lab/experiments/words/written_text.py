@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, log_probability, mean_loss, sampled
+from clearhead_lab.learning import decoder, learn, log_probability, loss_on, sampled
 from clearhead_lab.texts import Chain
 
 WORDS, FOLLOWERS, LENGTH, TEXTS = 16, 4, 12, 1024
@@ -47,6 +47,5 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
                 texts = sampled(network, 2 * n, WORDS, LENGTH)
                 texts = likeliest(network, texts) if reads == "the likelier half" else texts[:n]
                 network = taught(torch.cat([texts, real]) if reads == "real text beside it" else texts, steps)
-            with torch.no_grad():
-                loss = mean_loss(network, *fresh).item()
+            loss = loss_on(network, *fresh)
             yield Row({"reads": reads, "generation": generation}, {"loss": loss - chain.entropy})
