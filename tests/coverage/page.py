@@ -26,19 +26,20 @@ from tests.parity.harness import Case, reference
 HEADER = """# Coverage of the reference library
 
 The command `python -m tests.coverage` writes this page; do not edit it. The tables list the model type of every model
-folder in the installed package transformers. The first table has the model types that clearhead opens. The second
-table has the other model types, with the mechanism that clearhead lacks and the config field that needs this
-mechanism. `clearhead check` says for any config whether clearhead opens it. If a folder has another name than its
-model type, the table has the folder in parentheses.
+folder in the installed package transformers. The first table has the model types that clearhead can open. The second
+table has the other model types, with the mechanism that clearhead lacks and the config field that needs this mechanism.
+`clearhead check` says for any config whether clearhead can open it. If the name of a folder differs from its model
+type, the table adds the folder in parentheses.
 
 For each model type in the first table, the test builds every class of transformers that clearhead supports, in a tiny
 configuration. All weights are random numbers in float32, also the biases and the weights of norms. The test saves the
 model and opens it in clearhead. Then it compares the logits and all hidden states of both libraries, on batches that
-are padded left and right. A model type counts as open only if the values of all its classes are close (within 1e-5 of
-the largest value).
+are padded left and right. This page says that clearhead opens a model type only if the numbers of all its classes
+differ by at most 1e-5 of the largest number.
 
 - A model with an image encoder and a text encoder, such as CLIP, compares pictures with texts. The function
-  `clearhead.load_towers` opens it. For such a model, the test compares the logits of random pictures and texts.
+  `clearhead.load_towers` opens such a model, and the test
+  compares the logits of random pictures and texts.
 - For a model that reads pictures within a text, this test compares only texts without pictures.
   `tests/checkpoints/families/test_pictures.py` compares such models on texts with pictures.
 - For LLaVA-NeXT, LLaVA-OneVision and the model types in `text_parts.toml`, clearhead opens only the text model.
@@ -46,7 +47,7 @@ the largest value).
 - Some model types have no folder in transformers, and so no line in the tables, because their code is stored with
   their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE). The test
   `tests/checkpoints/families/test_elsewhere.py` compares these model types. The share of repositories (below)
-  includes their classes.
+  includes the classes of these model types.
 """
 KINDS = ("opens", "does not open", "crash")
 NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")
@@ -207,12 +208,13 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     n_folders = len({one.folder for one in lines})
     n_classes = sum(len(one.opens) for one in lines if one.kind == OPENS)
     yield f"- The test checked {n_folders} model folders, with {kinds['crash']} crashes ({stamp})."
-    yield f"- **{kinds[OPENS]} model types open with equal logits**. These types have {n_classes} classes that open."
+    opened_types = f"**clearhead opens {kinds[OPENS]} model types with the same logits as transformers**"
+    yield f"- {opened_types}. It opens {n_classes} classes of these types."
     heads = sum(len(one.others) for one in lines if one.kind == OPENS)
     yield f"- For {heads} more classes of these model types, clearhead supports the network but not the output head."
     own, shared = a_type()
     yield (
-        f"- **In the median, clearhead needs {own:.0f} lines of Python to describe a model type** (the lines of a file,"
+        f"- **For the median model type, the description takes {own:.0f} lines of Python** (the lines of a file,"
         " divided by the\n  number of model types in this file). Files without a model type, such as shared parts and"
         f" readers of other formats,\n  add {shared:.0f} lines for each model type."
     )
@@ -224,19 +226,21 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     share, heads = found.opens / found.repositories, found.but_for_a_head / found.repositories
     yield (
         f"- **{share:.1%} of {found.repositories:,} repositories** with text-generation models and 500 or more"
-        f" downloads a month name a class that opens. Another {heads:.1%} name a class of which clearhead supports the"
-        " network but not the output head. clearhead may still refuse a repository of a class that opens, because of a"
-        " value of its config or because its weights are quantized; the error names the reason."
+        " downloads a month name a class that clearhead opens. Another"
+        f" {heads:.1%} name a class of which clearhead supports the network but not the output head. clearhead may"
+        " still refuse a repository with a supported class, because of a value in the config of the repository or"
+        " because its weights are quantized; the error names the reason."
         f" In {found.of_pictures} repositories with models of pictures or sounds, clearhead opens only the text model."
     )
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
     yield (
         "- Some of the 30 most downloaded models of the hub are models of transformers. The model types that clearhead"
-        f" opens have **{share:.1%} of the downloads** of these models.{rest}"
+        f" opens account for **{share:.1%} of the downloads** of these transformers models.{rest}"
     )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
-    yield f"- The most frequent classes that clearhead does not open, with the number of their repositories: {names}."
+    most = "these have the most repositories (the number is in brackets)"
+    yield f"- Of the classes that clearhead does not open, {most}: {names}."
 
 
 def opened(lines: Sequence[Line]) -> Iterator[str]:

@@ -27,5 +27,7 @@ def aborted_streams(folder: Path) -> Counted:
             until(lambda: not worker.under_way)
             slowest = max(slowest, time.perf_counter() - began)
     return Counted(
-        n, broken, f"when {n} readers closed their streams, each slot was free after at most {slowest:.2f} s"
+        n,
+        broken,
+        f"when {n} readers closed their streams, each slot of the server was free after at most {slowest:.2f} s",
     )
