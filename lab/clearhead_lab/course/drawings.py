@@ -167,13 +167,18 @@ def arrow(start: tuple[float, float], end: tuple[float, float], width: float) ->
 
 
 def vectors(plane: Tensor, names: Sequence[str], most: float = 0) -> Row:
-    """Arrows of a plane from one origin, each with its name at its end."""
-    most = most or float(plane.norm(dim=-1).max())
-    height, taken, drawn = 250.0, list[tuple[float, float]](), ""
+    """Arrows of a plane from one origin, each with its name at its end. Without `most` they fill the picture."""
+    low, high = plane.amin(0).clamp(max=0).tolist(), plane.amax(0).clamp(min=0).tolist()
+    wide, tall = (max(b - a, 1e-9) for a, b in zip(low, high, strict=True))
+    unit = 100 / most if most else min(240 / wide, 200 / tall)
+    height = 250.0 if most else unit * tall + 50
+    x0, y0 = (WIDTH - unit * (low[0] + high[0])) / 2, (height + unit * (low[1] + high[1])) / 2
+    start = (WIDTH / 2, height / 2) if most else (x0, y0)
+    taken, drawn = list[tuple[float, float]](), ""
     for (a, b), name in zip(plane.tolist(), names, strict=True):
         length, half = hypot(a, b), 3.4 * len(name) + 3
-        end = WIDTH / 2 + 100 * a / most, height / 2 - 100 * b / most
-        drawn += arrow((WIDTH / 2, height / 2), end, 2)
+        end = start[0] + unit * a, start[1] - unit * b
+        drawn += arrow(start, end, 2)
         x = end[0] + (half + 6) * a / length
         y = end[1] - 14 * b / length + 4
         spots = ((x, y + down) for step in range(12) for down in (15 * step, -15 * step))
