@@ -92,7 +92,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         labels[:, : described.shape[1] - 1] = IGNORED
         return text[:, :-1], labels
 
-    learn(network, batch, steps=150 if quick else 1000, cooled=True)
+    learn(network, batch, steps=150 if quick else 250, cooled=True)
     for steps in (2, MOST, MOST + 1):
         new = tasks(40 if quick else 200, steps)
         yield Row({"steps": steps}, {f"pass@{k}": right(network, *new, k) for k in (1, TRIES)})
