@@ -188,34 +188,7 @@ def vectors(plane: Tensor, names: Sequence[str], most: float = 0) -> Row:
     return drawn, height
 
 
-def arrows(parts: Tensor, *names: str) -> Row:
-    """Two vectors of a plane from one origin, and their sum: the diagonal of the parallelogram that they span."""
-    one, other = parts.tolist()
-    both = parts.sum(0).tolist()
-    low, high = (f(torch.stack([parts.new_zeros(2), *parts, parts.sum(0)]), 0) for f in (torch.amin, torch.amax))
-    unit = min(340 / float(high[0] - low[0]), 150 / float(high[1] - low[1]))
-    x, y = (WIDTH - unit * float(low[0] + high[0])) / 2, 12 + unit * float(high[1])
-
-    def at(a: float, b: float) -> tuple[float, float]:
-        return x + unit * a, y - unit * b
-
-    def line(*ends: Sequence[float], width: float) -> str:
-        points = "L".join("{:.1f} {:.1f}".format(*at(a, b)) for a, b in ends)
-        return f'<path d="M{points}" stroke-width="{width:g}"/>'
-
-    frame = line(one, both, width=0.5) + line(other, both, width=0.5)
-    ends = "".join(arrow(at(0, 0), at(a, b), w) for (a, b), w in ((one, 2), (other, 2), (both, 4)))
-    said = "".join(
-        label(min(max(x + unit * a / 2, 30), WIDTH - 30), y - unit * b / 2 - 6, name)
-        for name, (a, b) in zip(names, (one, other), strict=False)
-    )
-    return frame + ends + said, 24 + unit * float(high[1] - low[1])
-
-
-KINDS = {
-    kind.__name__: kind
-    for kind in (words, bars, strips, cells, links, dials, curve, pictures, patches, vectors, arrows)
-}
+KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curve, pictures, patches, vectors)}
 
 
 def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:

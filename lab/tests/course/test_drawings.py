@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 
-from clearhead_lab.course.drawings import WIDTH, arrows, cells, patches, vectors
+from clearhead_lab.course.drawings import WIDTH, cells, patches, vectors
 from clearhead_lab.course.running import Ran, run
 
 PAGE = """
@@ -104,22 +104,19 @@ def test_labels_that_touch_are_noticed(tmp_path, names: list[str], said: str):
     assert any(said in one for one in found), found
 
 
-@pytest.mark.parametrize("parts", [[[1.0, 0.0], [0.0, 2.0]], [[-3.0, 1.0], [1.0, -4.0]]])
-def test_the_sum_of_arrows_ends_at_the_corner_of_their_parallelogram(parts: list[list[float]]):
-    drawn, height = arrows(torch.tensor(parts))
-    first, second, one, other, both = ([*map(float, xs)] for xs in re.findall(r'd="M(\S+) (\S+)L(\S+) (\S+)"', drawn))
-    assert [first[:2], second[:2]] == [one[2:], other[2:]]
-    assert first[2:] == second[2:] == both[2:]
-    assert one[:2] == other[:2] == both[:2]
-    assert all(0 <= x <= WIDTH and 0 <= y <= height for x, y in (one[2:], other[2:], both[2:]))
-
-
 def test_vectors_begin_in_one_place_and_are_as_long_as_their_numbers():
     drawn, height = vectors(torch.tensor([[3.0, 4.0], [0.0, -2.5]]), ["one", "two"], 5)
     lines = [[*map(float, xs)] for xs in re.findall(r'd="M(\S+) (\S+)L(\S+) (\S+)"', drawn)]
     assert {(x, y) for x, y, *_ in lines} == {(WIDTH / 2, height / 2)}
     assert [((a - x) ** 2 + (b - y) ** 2) ** 0.5 for x, y, a, b in lines] == pytest.approx([100, 50])
     assert lines[0][3] < height / 2 < lines[1][3]  # What is above zero points up.
+
+
+def test_vectors_fill_the_picture_and_keep_their_angles():
+    drawn, height = vectors(torch.tensor([[4.0, 0.0], [4.0, 1.0]]), ["one", "two"])
+    lines = [[*map(float, xs)] for xs in re.findall(r'd="M(\S+) (\S+)L(\S+) (\S+)"', drawn)]
+    assert [(a - x, y - b) for x, y, a, b in lines] == [pytest.approx((240, 0)), pytest.approx((240, 60))]
+    assert height == pytest.approx(110)
 
 
 def test_names_of_vectors_that_lie_on_each_other_do_not_touch():
