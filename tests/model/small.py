@@ -62,12 +62,16 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
+WITHIN = ("rotary", "relative", "alibi")
+
+
 def pairs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every two mechanisms together at least once: each position with each attention, the norms in turn."""
+    """Positions that act within attention with each attention, all others with two of them; the norms in turn."""
     for i, (p, positions) in enumerate(POSITIONS.items()):
         for j, (a, attention) in enumerate(ATTENTION.items()):
             n, norm = list(NORMS.items())[(i + j) % len(NORMS)]
-            yield f"{p}-{n}-{a}", positions | norm | attention
+            if p in WITHIN or (i + j) % 4 == 2:
+                yield f"{p}-{n}-{a}", positions | norm | attention
 
 
 PAIRS = {**dict(pairs()), **LAYERS}

@@ -19,7 +19,6 @@ INPUTS: dict[str, tuple[Any, str]] = {
     "one axis": (X[0], r"ids: expected int64 of batch x length, got int64 of 5; try ids\[None\]"),
     "three axes": (X[None], "ids: expected int64 of batch x length, got int64 of 1 x 2 x 5"),
     "floats": (X.float(), "ids: expected int64 of batch x length, got float32 of 2 x 5"),
-    "truths": (YES, "ids: expected int64 of batch x length, got bool of 2 x 5"),
     "too large": (X + 100, r"ids: expected numbers in 0\.\.12, the rows of the table, got 1"),
     "negative": (X - 50, r"ids: expected numbers in 0\.\.12, the rows of the table, got -"),
     "empty": (X[:, :0], "ids: expected at least one token, got int64 of 2 x 0"),
@@ -28,7 +27,6 @@ INPUTS: dict[str, tuple[Any, str]] = {
     "nothing": (None, "input: expected Tokens or a tensor of ids, got NoneType"),
     "short mask": (Tokens(X, YES[:, :4]), "valid: expected bool of 2 x 5, .* got bool of 2 x 4"),
     "float mask": (Tokens(X, YES.float()), "valid: expected bool of 2 x 5, .* got float32 of 2 x 5"),
-    "mask of one axis": (Tokens(X, YES[0]), "valid: expected bool of 2 x 5, .* got bool of 5"),
     "positions": (Tokens(X, positions=torch.arange(4)[None]), "positions: expected int64 of 2 x 5"),
     "negative positions": (Tokens(X, positions=X - 99), r"positions: expected numbers in 0\.\.23"),
     "documents": (Tokens(X, documents=X[0]), "documents: expected int64 of 2 x 5"),
@@ -79,7 +77,7 @@ def test_a_picture_or_a_sound_is_refused_in_one_line(reads: c.Continuous, given:
         small.with_head(c.NoHead(), input=reads, positions=c.NoPositions())(given)
 
 
-GIVEN: list[Any] = [[[1.5, 2]], [1, 2], ["ab"], "ab", [[1, "a"]], [[[1]]], [[10**30]], [None], None, [[True]], [[1j]]]
+GIVEN: list[Any] = [[1, 2], ["ab"], "ab", [[10**30]], [None], None, [[1j]]]
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=repr)
@@ -92,11 +90,9 @@ LABELS: dict[str, tuple[Any, str]] = {
     "short": (torch.arange(9), "labels: expected int64 of 10, one for each real position.* got int64 of 9"),
     "a grid": (torch.arange(10).view(2, 5), "got int64 of 2 x 5"),
     "floats": (torch.zeros(10), "got float32 of 10"),
-    "int32": (torch.zeros(10, dtype=torch.int32), "got int32 of 10"),
     "a number": (torch.tensor(1), "got int64$"),
     "a list": ([1] * 10, "got list"),
     "too large": (torch.arange(10) + 100, r"labels: expected numbers in 0\.\.12, got 100"),
-    "negative": (torch.arange(10) - 50, r"labels: expected numbers in 0\.\.12, got -50"),
 }
 
 

@@ -1,5 +1,6 @@
 """Layers with a state in place of attention: steps, padding, documents, edits, ops and refusals."""
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -124,16 +125,26 @@ def test_steps_padding_and_documents_change_nothing(mixer: Any, seed: int, data:
                 torch.testing.assert_close(own, one(torch.tensor([[*text, *new.tolist()]]))[0, len(text) :])
 
 
+def drawer(seed: int) -> Callable[..., torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    return lambda *shape: torch.randn(*shape, generator=random, dtype=torch.float64, requires_grad=True)
+
+
+def assert_alike(expected: Any, inputs: Sequence[torch.Tensor | None], ways: Iterable[Any], draw: Any) -> None:
+    """Values, and gradients for the inputs, of each way."""
+    given, outer = [each for each in inputs if each is not None], [draw(*each.shape).detach() for each in expected]
+    right = torch.autograd.grad(expected, given, outer, retain_graph=True)
+    for found in ways:
+        slopes = torch.autograd.grad(found, given, outer, retain_graph=True)
+        for own, its in zip((*found, *slopes), (*expected, *right), strict=True):
+            torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
+
+
 @settings(max_examples=25, deadline=None)
 @given(t=st.integers(1, 11), groups=st.sampled_from([1, 2, 4]), packed=st.booleans(), seed=st.integers(0, 99))
 def test_chunks_are_the_recurrence(t: int, groups: int, packed: bool, seed: int):
     """Forward and gradients in float64: chunks of one position, of three, of all; S_t and y_t as the paper says."""
-    random = torch.Generator().manual_seed(seed)
-
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=random, dtype=torch.float64, requires_grad=True)
-
-    b, h, k, n = 2, 4, 3, 5
+    draw, (b, h, k, n) = drawer(seed), (2, 4, 3, 5)
     x, write, read, skip = draw(b, h, t, k), draw(b, groups, t, n), draw(b, groups, t, n), draw(h)
     step, decay = draw(b, h, t), draw(b, h, t)
     first = None if packed else draw(b, h, k, n)
@@ -146,28 +157,16 @@ def test_chunks_are_the_recurrence(t: int, groups: int, packed: bool, seed: int)
         new = step[:, :, i, None, None] * x[:, :, i, :, None] * written[:, :, None]
         state = (-decay[:, :, i].exp()).exp()[..., None, None] * state + new
         ys.append((state @ asked[..., None])[..., 0] + skip[:, None] * x[:, :, i])
-    given, rate = [each for each in (x, write, read, step, decay, skip, first) if each is not None], -decay.exp()
-    expected = torch.stack(ys, 2), state
-    outer = [torch.randn(each.shape, generator=random, dtype=torch.float64) for each in expected]
-    right = torch.autograd.grad(expected, given, outer, retain_graph=True)
-    for chunk in (1, 3, t):
-        y, last = scan((x, write, read, step, rate, skip), first, documents, keep=True, chunk=chunk)
-        assert last is not None
-        slopes = torch.autograd.grad((y, last), given, outer, retain_graph=True)
-        for own, its in zip((y, last, *slopes), (*expected, *right), strict=True):
-            torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
+    given = x, write, read, step, -decay.exp(), skip
+    ways = (scan(given, first, documents, keep=True, chunk=chunk) for chunk in (1, 3, t))
+    assert_alike((torch.stack(ys, 2), state), (x, write, read, step, decay, skip, first), ways, draw)
 
 
 @settings(max_examples=25, deadline=None)
 @given(t=st.integers(1, 11), packed=st.booleans(), seed=st.integers(0, 99))
 def test_chunks_of_channels_are_the_recurrence(t: int, packed: bool, seed: int):
     """Forward and gradients in float64: chunks of one position, of three, of all; S_t and y_t as the paper says."""
-    random = torch.Generator().manual_seed(seed)
-
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=random, dtype=torch.float64, requires_grad=True)
-
-    b, d, n = 2, 4, 3
+    draw, (b, d, n) = drawer(seed), (2, 4, 3)
     x, step, write, read, rate = draw(b, t, d), draw(b, t, d), draw(b, t, n), draw(b, t, n), draw(d, n)
     first = None if packed else draw(b, d, n)
     documents = torch.arange(t)[None].expand(b, t) // 4 if packed else None
@@ -177,15 +176,9 @@ def test_chunks_of_channels_are_the_recurrence(t: int, packed: bool, seed: int):
         decay = (step[:, i].exp()[..., None] * -rate.exp()).exp()
         state = decay * state + (step[:, i].exp() * x[:, i])[..., None] * write[:, i, None]
         ys.append((state @ read[:, i, :, None])[..., 0])
-    given = [each for each in (x, step, write, read, rate, first) if each is not None]
-    expected = torch.stack(ys, 1), state
-    outer = [torch.randn(each.shape, generator=random, dtype=torch.float64) for each in expected]
-    right = torch.autograd.grad(expected, given, outer, retain_graph=True)
-    for size in (1, 3, t, None):
-        found = selective_scan((x, step.exp(), write, read, -rate.exp()), first, documents, size=size)
-        slopes = torch.autograd.grad(found, given, outer, retain_graph=True)
-        for own, its in zip((*found, *slopes), (*expected, *right), strict=True):
-            torch.testing.assert_close(own, its, rtol=1e-10, atol=1e-10)
+    given, expected = (x, step.exp(), write, read, -rate.exp()), (torch.stack(ys, 1), state)
+    ways = (selective_scan(given, first, documents, size=size) for size in (1, 3, t, None))
+    assert_alike(expected, (x, step, write, read, rate, first), ways, draw)
     if first is None and t < 5:  # One document: what is read is an attention to what was written.
         weights = implied_weights(read, write, step.exp(), -rate.exp())
         read_back = (weights @ x.mT[..., None])[..., 0].mT
@@ -292,24 +285,33 @@ def test_the_delta_rule_by_chunks_is_that_by_steps(size: int):
     torch.testing.assert_close(made[3], made[2], rtol=0, atol=1e-10)
 
 
-def test_what_a_state_reads_is_an_attention():
-    """The traced weights times the values are what is read, with zeros for later positions; an edit of one acts."""
-    one, ids, at = (
-        network(GatedDelta(n_heads=2, n_key_heads=1, d_key=4, d_value=5, layers=(0,))),
-        torch.arange(9)[None],
-        "decoder.blocks.0.mix",
-    )
-    with torch.no_grad(), trace(one) as seen:
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        GatedDelta(n_heads=2, n_key_heads=1, d_key=4, d_value=5, layers=(0,)),
+        SelectiveScan(d_inner=4, d_state=3, rank=2, layers=(0,)),
+    ],
+    ids=lambda mixer: mixer.kind,
+)
+def test_an_edit_of_what_is_read(mixer: Any):
+    """The implied attention is recorded and edited where it is named; an edit of one weight acts on what is read."""
+    one, ids, at = network(mixer), torch.arange(9)[None], "decoder.blocks.0.mix"
+    with torch.no_grad(), trace(one) as plain:
         logits = one(ids)
-    weights = seen[f"{at}.weights"]
     torch.testing.assert_close(logits, one(ids))
-    torch.testing.assert_close(weights @ seen[f"{at}.v"], seen[f"{at}.read"])
-    assert not weights.triu(1).any()
+    of_delta = mixer.kind == "gated_delta"
+    found = plain
+    if not of_delta:
+        assert f"{at}.weights" not in plain
+        with torch.no_grad(), recording(one, [f"{at}.weights"]) as found:
+            one(ids)
     with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
         one(ids)
-    change = edited[f"{at}.read"] - seen[f"{at}.read"]
-    torch.testing.assert_close(change[0, 1, 5], -weights[0, 1, 5, 2] * seen[f"{at}.v"][0, 1, 2])
-    assert change.count_nonzero() == change[0, 1, 5].numel()
+    read, place = ("read", (0, 1, 5)) if of_delta else ("y", (0, 5, 1))
+    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.x"][0, 2, 1]
+    change = edited[f"{at}.{read}"] - plain[f"{at}.{read}"]
+    torch.testing.assert_close(change[place], -found[f"{at}.weights"][0, 1, 5, 2] * written)
+    assert change.count_nonzero() == change[place].numel()
 
 
 STATES = [
@@ -368,25 +370,6 @@ def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
     assert (left.diff(dim=2).tril(-1) <= 1e-12).all()
     with pytest.raises(UserError, match=r"blocks\.1: expected a layer with a state"):
         kept(one, seen, "decoder.blocks.1")
-
-
-def test_an_edit_of_what_channels_read():
-    """The implied attention of a scan is recorded and edited where it is named, and edits act on what is read."""
-    one, ids, at = (
-        network(SelectiveScan(d_inner=4, d_state=3, rank=2, layers=(0,))),
-        torch.arange(9)[None],
-        "decoder.blocks.0.mix",
-    )
-    with torch.no_grad(), trace(one) as plain:
-        one(ids)
-    assert f"{at}.weights" not in plain
-    with torch.no_grad(), recording(one, [f"{at}.weights"]) as found:
-        one(ids)
-    with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
-        one(ids)
-    change, written = edited[f"{at}.y"] - plain[f"{at}.y"], plain[f"{at}.x"][0, 2, 1]
-    torch.testing.assert_close(change[0, 5, 1], -found[f"{at}.weights"][0, 1, 5, 2] * written)
-    assert change.count_nonzero() == 1
 
 
 def test_an_edit_of_the_matrix():

@@ -46,15 +46,6 @@ def test_padding_changes_nothing(changes: dict[str, Any]):
 
 @mechanisms
 @torch.no_grad()
-def test_packed_is_padded(changes: dict[str, Any]):
-    batch = sequences(5, 8, 1)
-    packed, padded = Tokens.pad(batch, packed=True), Tokens.pad(batch)
-    for network in (small.decoder(**changes), small.encoder(**changes)):
-        assert_close(network(packed), padded.real(network(padded)))
-
-
-@mechanisms
-@torch.no_grad()
 def test_encoder_decoder_with_padding_and_packing(changes: dict[str, Any]):
     network = small.encoder_decoder(**changes)
     source, target = sequences(4, 7, 2), sequences(6, 3, 5)

@@ -1,5 +1,6 @@
 """In training the last block computes only those states that the loss reads."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -53,14 +54,20 @@ def rows_of_last_block(network: Transformer, tokens: Tokens, labels: Tensor | No
     return seen[0]
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both_ways"])
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
-def test_gradients_are_those_of_all_states(
-    stack: dict[str, Any], head: c.Head, causal: bool, packed: bool, monkeypatch
-):
-    network = network_of(stack, head, causal=causal)
+@pytest.mark.parametrize(
+    ("stack", "name", "causal", "packed"),
+    [
+        (stack, name, causal, packed)
+        for i, stack in enumerate(STACKS)
+        for j, name in enumerate(HEADS)
+        for causal, packed in itertools.product((True, False), repeat=2)
+        if i == 0 or (i + j + causal + 2 * packed) % 4 == 0
+    ],
+)
+def test_gradients_are_those_of_all_states(stack: str, name: str, causal: bool, packed: bool, monkeypatch):
+    """Of one stack all heads both ways, of the others each head in turn."""
+    head = HEADS[name]
+    network = network_of(STACKS[stack], head, causal=causal)
     tokens = Tokens.pad(sequences(*LENGTHS), packed=packed)
     labels = None
     if not isinstance(head, c.ClassificationHead):

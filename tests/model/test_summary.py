@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead import config as c
-from clearhead.checkpoints.families import preset
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.summary import Summary, summarize
@@ -37,7 +36,7 @@ def both(head: c.Head | None = None, **changes: Any) -> c.ModelConfig:
 
 
 FUSED = ("rotary-pre-grouped", "none-rms_no_bias-window", "relative-pre-qk_norm")
-# Every third pair still has each position, each norm and each attention.
+# Every third pair and these still have each position, each norm and each attention.
 DECODERS = {*list(PAIRS)[::3], *LAYERS, *FUSED, "learned-post-soft_cap"}
 CONFIGS = {
     **{name: c.ModelConfig(decoder=stack(**PAIRS[name])) for name in sorted(DECODERS)},
@@ -174,7 +173,7 @@ def test_parameters_and_shapes_are_the_networks(name: str):
     assert counted + sum(row.parameters for row in norms) == summary.parameters
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in PAIRS])
 def test_every_value_follows_from_its_op(name: str):
     config = CONFIGS[name]
     assert_values_follow(shaken(Transformer(config)), *(x[:1] for x in inputs(config)))
@@ -238,19 +237,6 @@ def test_bytes_grow_with_batch_and_number_and_flops_a_token_do_not():
     assert more.weight_bytes * 2 == one.weight_bytes
     assert more.flops == 6 * one.flops
     assert more.flops_per_token == one.flops_per_token
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("gpt2", 124_439_808),
-        ("bert-base", 109_514_298),
-        ("vit-tiny", 5_717_416),
-        ("transformer-base", 63_082_496),
-    ],
-)
-def test_published_sizes(name: str, parameters: int):
-    assert summarize(preset(name)).parameters == parameters
 
 
 def document(*, tied: bool) -> Summary:

@@ -6,23 +6,17 @@ import pytest
 import torch
 
 from clearhead.checkpoints.families import family_named, preset, presets
-from clearhead.config import ClassificationHead, ModelConfig, StackInput, TokenInput
+from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.errors import UserError
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Transformer
 from tests import processes
+from tests.analysis.test_scores import inputs, shrunk
 
 
 def parameters(config: ModelConfig) -> int:
     """Parameters, each tied one counted once."""
     with torch.device("meta"):
         return sum(p.numel() for p in Transformer(config).parameters())
-
-
-def example(reads: StackInput) -> torch.Tensor:
-    """One text, image or sound."""
-    if isinstance(reads, TokenInput):
-        return torch.tensor([[1, 2, 3]])
-    return torch.zeros(1, *reads.shape)
 
 
 def paper_count(d: int, n: int, d_ff: int, vocab_size: int) -> int:
@@ -56,19 +50,10 @@ def test_base_is_the_size_the_paper_rounds_to():
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_runs_when_made_small(name: str):
-    config = preset(name)
-    small = {"d_model": 24, "n_layers": 1, "n_heads": 3, "d_ff": 8}
-    changes: dict[str, object] = {}
-    for side in ("encoder", "decoder"):
-        stack = config.encoder if side == "encoder" else config.decoder
-        if stack is not None:
-            smaller = {"vocab_size": 11} if isinstance(stack.input, TokenInput) else {}
-            changes[side] = stack.model_copy(update=small | {"input": stack.input.model_copy(update=smaller)})
-    network = Transformer(config.model_copy(update=changes)).eval()
-    stacks = [stack for stack in (network.config.encoder, network.config.decoder) if stack is not None]
-    inputs = [Tokens(example(stack.input)) for stack in stacks]
-    labels = (config.head.n_labels,) if isinstance(config.head, ClassificationHead) else (3, 11)
-    assert network(*inputs).shape == (1, *labels)
+    config = shrunk(name)
+    network = Transformer(config).eval()
+    labels = (config.head.n_labels,) if isinstance(config.head, ClassificationHead) else (6, 11)
+    assert network(*inputs(network)).shape == (1, *labels)
 
 
 def test_unknown_name_suggests_the_nearest():

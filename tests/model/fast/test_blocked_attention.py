@@ -84,7 +84,7 @@ def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]):
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
 def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled: list[int]):
-    q, k, v = (torch.randn(2, 3, LENGTH, 4, dtype=torch.float64, requires_grad=True) for _ in "qkv")
+    q, k, v = (torch.randn(2, 2, LENGTH, 2, dtype=torch.float64, requires_grad=True) for _ in "qkv")
     mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
 
     def z(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

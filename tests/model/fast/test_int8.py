@@ -39,8 +39,7 @@ def rounded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("n_rows", [1, 5, FEW_ROWS, 64])
+@pytest.mark.parametrize(("n_rows", "bias"), [(1, False), (5, True), (FEW_ROWS, False), (64, True)])
 @pytest.mark.parametrize("by_inputs", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)

@@ -27,6 +27,7 @@ def tiny_pays(monkeypatch) -> None:
     monkeypatch.setattr(packing, "WORTH_PACKING", 1)
     monkeypatch.setattr(autotune, "_found", {})
     monkeypatch.setattr(autotune, "_spent", [])
+    monkeypatch.setattr(autotune, "BUDGET", 1e9)
     monkeypatch.setattr(autotune, "time_each", lambda runs: {name: float(name == "plain") for name in runs})
 
 
@@ -40,8 +41,7 @@ def packed_map(linear: nn.Linear) -> PackedLinear:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
+@pytest.mark.parametrize(("n_rows", "bias"), [(1, False), (2, True), (8, False), (100, True)])
 @pytest.mark.parametrize("by_inputs", [False, True])
 @pytest.mark.parametrize("shape", [(16, 24), (288, 768), (513, 70)])
 def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool):
@@ -143,8 +143,9 @@ WAYS: dict[str, Callable[[nn.Linear], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["decoder.blocks.0.attn.k", "decoder.blocks.1.ffn.down"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "name"), [*zip(WAYS, ["decoder.blocks.0.attn.k", "decoder.blocks.1.ffn.down"] * 4, strict=True)]
+)
 def test_a_write_is_seen_by_the_next_call(tiny_pays: None, way: str, name: str):
     network = small.decoder()
     owner = network.get_submodule(name)
