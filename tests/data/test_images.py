@@ -62,7 +62,8 @@ SIDES = [
 @pytest.mark.parametrize(
     "fields",
     [
-        *({**size, "resample": resample} for size in SIDES for resample in range(6)),
+        *({**size, "resample": 2} for size in SIDES),
+        *({**size, "resample": resample} for size in SIDES[2:4] for resample in (0, 1, 3, 4, 5)),
         {"do_normalize": False},
         {"do_rescale": False},
         {"do_rescale": False, "do_normalize": False},
@@ -218,10 +219,7 @@ def test_a_model_type_is_enough_for_the_reference(tmp_path):
         ({"data_format": "channels_last"}, "p.json:data_format: expected 'channels_first'"),
         ({"do_reduce_labels": True}, "p.json:do_reduce_labels: expected False"),
         ({"size": {"shortest_edge": 3, "longest_edge": 9}}, "p.json:size: expected height and width"),
-        ({"size": {"height": 3}}, "p.json:size: expected height and width"),
         ({"size": 0}, "p.json:size: expected height and width"),
-        ({"size": True}, "p.json:size: expected height and width"),
-        ({"size": "224"}, "p.json:size: expected height and width"),
         ({"crop_size": {"shortest_edge": 3}}, "p.json:crop_size: expected height and width"),
         ({"do_center_crop": True}, "p.json: do_center_crop needs crop_size"),
         ({"resample": 6}, "p.json:resample: expected one of Pillow's codes 0 to 5, got 6"),
@@ -402,7 +400,6 @@ def refused(path: Path, config: ImageConfig) -> str:
     ("name", "content"),
     [
         ("png", png(9000, 8000)),
-        ("huge.png", png(100_000, 100_000)),
         ("most.png", png(2**31 - 1, 2**31 - 1)),
         ("jpeg", jpeg(65_500, 65_500)),
         ("webp", webp(16_384, 16_384)),

@@ -20,7 +20,7 @@ VOWEL = "[aeiouhéêîôâœ]"
 
 @cache
 def corpus(language: str) -> SentenceCorpus:
-    return compose(language, n_train=7000)
+    return compose(language, n_train=3500)
 
 
 @cache
@@ -36,8 +36,8 @@ def sentences(language: str) -> tuple[Sentence, ...]:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_counts_splits_and_kinds(language: str):
     found = corpus(language)
-    assert (len(found.train), len(found.valid), len(found.test)) == (7000, 500, 500)
-    assert len({one.source for one in sentences(language)}) == 8000
+    assert (len(found.train), len(found.valid), len(found.test)) == (3500, 500, 500)
+    assert len({one.source for one in sentences(language)}) == 4500
     for split in (found.train, found.valid, found.test):
         shares = Counter(one.kind for one in split)
         assert shares.keys() == {*kinds()}

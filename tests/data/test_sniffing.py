@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clearhead.data import blocks
+from clearhead.data import blocks, encodings
 from clearhead.data.bad_rows import BadRows, RowErrors
 from clearhead.data.delimited import read_delimited
 from clearhead.data.sniffing import SAMPLE, Sniffed, draw, sniff
@@ -256,17 +256,18 @@ def test_a_sample_is_of_the_whole_table(tmp_path: Path):
     assert draw([[1], [2], [3]], most=5) == ([[1], [2], [3]], 3)
 
 
-def test_a_byte_far_into_the_file_decides_its_encoding(tmp_path: Path):
+def test_a_byte_far_into_the_file_decides_its_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(encodings, "HEAD", 1 << 12)
     path = tmp_path / "t.csv"
-    plain = "text,label\n" + "some words of a text,good\n" * 50_000
+    plain = "text,label\n" + "some words of a text,good\n" * 400
     put(path, (plain + "caf\xe9 au lait,bad\n").encode("cp1252"))
     assert told(sniff(path)) == [("encoding", "cp1252")]
     put(path, (plain.replace("words", "w\xf6rds")).encode() + b"caf\xe9,bad\n")
     found = sniff(path)
-    assert told(found) == [("bytes", "replaced in 1 of 50,001 rows")]
-    assert found.decisions[0].why == f"{path}:50002: expected UTF-8, got the byte 0xE9"
+    assert told(found) == [("bytes", "replaced in 1 of 401 rows")]
+    assert found.decisions[0].why == f"{path}:402: expected UTF-8, got the byte 0xE9"
     assert cells(found)[-1] == ["caf\ufffd", "bad"]
-    assert told(sniff(path, given={"encoding": "utf-8"})) == [("bad rows", "1 of 50,001")]
+    assert told(sniff(path, given={"encoding": "utf-8"})) == [("bad rows", "1 of 401")]
 
 
 BAD = 'text,label\n"fine, fine",good\none, two, three,bad\n"never closed,good\nmore words,bad\nlast words,good\n'

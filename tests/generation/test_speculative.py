@@ -94,10 +94,11 @@ def _same(plain: tuple[list[Step], Finished], fast: tuple[list[Step], Finished])
 @pytest.mark.usefixtures("guessing")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_text_is_the_same(mechanism: str):
+    """All settings with one mechanism; what positions a cache goes back to hangs on no setting."""
     net = sharp(**MECHANISMS[mechanism])
     networks: list[Draft] = [near(net), near(net, 1.0)]
     right = wrong = 0
-    for settings in SETTINGS.values():
+    for settings in SETTINGS.values() if mechanism == "rotary_window" else [*SETTINGS.values()][:2]:
         # A network's guesses settle what is drawn, so that the text is another one ("distribution", below).
         drafts: list[Draft] = ["lookup"] if "temperature" in settings else [*networks, "lookup"]
         for done in assert_same(net, *drafts, max_new_tokens=24, **settings):
@@ -195,13 +196,12 @@ def test_a_seed_and_a_draft_make_one_text(monkeypatch):
     assert written(net, near(net), eos_id=None, temperature=1.0, seed=4)[1].hypotheses != found[0][0]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_trained_model_writes_the_same(dtype: str, shared_data: Path, monkeypatch):
+def test_a_trained_model_writes_the_same(shared_data: Path, monkeypatch):
     folder = shared_data / "checkpoints" / "stories15M"
     if not folder.is_dir():
         pytest.skip("no checkpoint stories15M in the folder of real data")
     monkeypatch.setattr(speculation, "Pace", Steady)
-    net = clearhead.load(folder, dtype=dtype).network
+    net = clearhead.load(folder, dtype="float32").network
     draft = near(net, 0.1)
     for sampling in ({}, {"temperature": 0.9, "seed": 5}):
         settings: dict[str, Any] = {"prompt": [1, 9038, 2501, 263, 931], "max_new_tokens": 24, **sampling}

@@ -47,11 +47,11 @@ def told(texts: dict[int, list[Update]]) -> object:
 
 
 def test_requests_at_once_are_each_alone_to_the_bit(model: Model):
-    prompts = prompts_of(model, 24)
+    prompts = prompts_of(model, 14)
     alone: list[object] = []
     with engine_of(model, most_cells=CELLS, is_deterministic=True) as engine:
         alone += [told(answers(engine, [[prompt]])[0]) for prompt in prompts]
-    for slots in (3, 12):
+    for slots in (3, 8):
         with engine_of(model, slots=slots, most_cells=CELLS, prefix_bytes=MUCH, is_deterministic=True) as engine:
             found = answers(engine, [[prompt] for prompt in prompts])
             again = answers(engine, [[prompt] for prompt in reversed(prompts)])[::-1]

@@ -76,7 +76,6 @@ def test_a_picture_is_read_as_in_python_and_beside_other_texts(client: TestClien
     [
         ("https://example.com/a.png", "expected a picture as data:image/png;base64,…, as nothing is fetched"),
         ("file:///etc/passwd", "expected a picture as data:image/png;base64,…, as nothing is fetched"),
-        ("/etc/passwd", "expected a picture as data:image/png;base64,…, as nothing is fetched"),
         ("data:image/png;base64,§", "expected a picture in base64, got other characters"),
         ("data:image/png;base64,aGVsbG8=", "images[0]: expected a PNG, JPEG or WebP image, got something else"),
     ],

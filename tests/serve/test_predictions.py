@@ -133,7 +133,6 @@ def test_labels_need_a_model_of_inference(client: TestClient):
     [
         ([], "expected at least one, got an empty list"),
         ("one", "expected a list of texts, or of pairs of texts, got 'one'"),
-        ([1], "expected a list of texts, or of pairs"),
         ([["one", "two", "three"]], "input 1: expected a text or a pair of texts"),
         ([{"a": "one"}], "input 1: expected the fields text and text_pair, got a"),
         (["one " * 200], "expected at most 64 tokens, by --max-length, got"),

@@ -279,6 +279,7 @@ def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(capfd, monkey
 )
 def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkeypatch):
     monkeypatch.setattr(worker, "MEMORY", 1 << 28)
+    monkeypatch.setattr(worker, "SECONDS", 1)
     tokenizer = with_rules(rules)
     for _ in range(2):
         with pytest.raises(UserError, match=r"^tokenizer: expected rules that need at most "):
