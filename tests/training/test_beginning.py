@@ -54,6 +54,14 @@ MOMENTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    begin(write_recipe(folder, steps=3), folder / "run")
+    return folder / "run"
+
+
 @pytest.mark.parametrize(
     ("moment", "how"),
     [
@@ -63,10 +71,9 @@ MOMENTS = {
     ],
 )
 def test_a_run_stopped_before_its_first_checkpoint_begins_again(
-    tmp_path, moment: str, how: Callable[[], None], monkeypatch
+    tmp_path, moment: str, how: Callable[[], None], whole: Path, monkeypatch
 ):
     recipe, folder = write_recipe(tmp_path, steps=3), tmp_path / "run"
-    begin(recipe, tmp_path / "whole")
 
     def stopped(*_: Any, **__: Any) -> None:
         how()
@@ -82,8 +89,8 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(
     with pytest.raises(UserError, match=f"; go on with clearhead resume {folder}, or try another --out$"):
         begin(recipe, folder)
     go_on(folder)
-    assert losses(folder) == losses(tmp_path / "whole")
-    assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
+    assert losses(folder) == losses(whole)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in whole.iterdir()}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

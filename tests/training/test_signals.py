@@ -29,8 +29,10 @@ Whole = tuple[Path, dict[int, str], dict[str, str], Run]
 CHILD = """
 import json, os, signal, sys, time
 import torch._dynamo  # An optimizer imports it, which takes seconds.
-import clearhead.cli.train.session, clearhead.runs, clearhead.training.consumers
+import sacrebleu
+import clearhead.cli.commands, clearhead.cli.train.session, clearhead.runs, clearhead.training.consumers
 from clearhead.cli import main
+from clearhead.tasks.registry import field_names
 from clearhead.tasks.translation import Translation
 from clearhead.storage import checkpoints
 
@@ -56,6 +58,7 @@ def signal_at(place, number, count):
     setattr(owner, name, wrapped)
 
 os.fsync = lambda _: None
+field_names()
 recipe, jobs = sys.argv[1], json.loads(sys.argv[2])
 for place, number, moment, out in jobs:
     sys.stderr.flush()
