@@ -53,6 +53,8 @@ class ChangedAnswer:
     text: Text
     position: int | None
     """The position of the answer; None for an answer to the whole text."""
+    before: str
+    """What a decoder has read up to the answer."""
     first: str
     """A token or label; a position, for the start or the end of an answer in the text."""
     second: str
@@ -168,8 +170,9 @@ def _changed(model: ModelBase, known: tuple[Encoded, Text], place: np.ndarray, k
             names = [head.labels[i] for i in answers]
         case _:
             names = [str(i) for i in answers]
-    alone = isinstance(head, c.ClassificationHead | c.SpanHead)
-    return ChangedAnswer(one.row, text, None if alone else position, names[0], names[1], kl)
+    alone, writes = isinstance(head, c.ClassificationHead | c.SpanHead), model.config.decoder and model.has_tokenizer
+    before = model.tokenizer.decode(one.ids[-1][: position + 1]) if writes and not alone else ""
+    return ChangedAnswer(one.row, text, None if alone else position, before, names[0], names[1], kl)
 
 
 def _column(batches: Sequence[BatchAnswers | Written], name: str, order: np.ndarray) -> np.ndarray:

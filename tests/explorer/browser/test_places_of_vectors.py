@@ -57,11 +57,8 @@ def test_states_as_points(spot: Spot) -> None:
         mean = sum(left) / len(left)
         nearest = min(others, key=lambda i: now[spot.t, i] / was[spot.t, i])
         weights = trace[f"{spot.block}.attn.weights"][0, :, spot.t]
-        key = int(page.fragment().get("key", 0))
-        is_nearer = key in others and now[spot.t, key] < was[spot.t, key]
-        other = key if spot.part == "attn" and is_nearer and weights[:, key].max() > 0.3 else nearest
-        pair = was[spot.t, other], now[spot.t, other]
-        looks, nearer = weights[:, other], pair[1] < pair[0]
+        pair = was[spot.t, nearest], now[spot.t, nearest]
+        looks, nearer = weights[:, nearest], pair[1] < pair[0]
         said = page.page.locator("main .headline").inner_text()
         first, *rest = re.split(r"(?<=\.) +", re.sub("“[^”]*”", "", said))
         all_right(first, *([1 - pair[1] / pair[0]] if nearer else []), *pair)
@@ -208,27 +205,21 @@ def softmax(x: Array) -> Array:
 
 
 def test_the_scale_of_this_text(spot: Spot) -> None:
-    """How far scores spread before and after the division, and what a softmax makes of one row of each."""
+    """How far scores spread before and after the division, and the row for which it matters most."""
     page = spot.seen.opened
     show(page, "scale")
     q, k = (array(spot.seen.trace[f"{spot.at}.{x}[h=0]"][0]) for x in "qk")
     product, factor = q @ k.T, 1 / math.sqrt(q.shape[1])
     is_open = np.tri(len(product), dtype=bool) if spot.name == "writer" else np.ones_like(product, dtype=bool)
-    row = product[spot.t][is_open[spot.t]]
-    both = [softmax(row * factor), softmax(row)]
     rows_of = [[softmax(one[keys] * by) for by in (factor, 1)] for one, keys in zip(product, is_open, strict=True)]
     scaled, unscaled = max(rows_of, key=lambda one: one[1].max() - one[0].max())
 
     def is_right() -> None:
-        said = page.page.locator("main details p", has_text="trained with").inner_text()
+        said = page.page.locator("main p", has_text="trained with").inner_text()
         spread = product[is_open].std()
         all_right(said.partition(" after it")[0].partition("spread")[2], spread, spread * factor)
         most = page.page.locator("main p.lead").inner_text().rpartition("”")[2]
         all_right(most, scaled[unscaled.argmax()], unscaled.max())
         all_right(said.partition("scores ×")[2].replace("1/√dₖ", ""), factor, factor)
-        rows = page.rows("Without the division")
-        shown = np.sort(np.argsort(-both[1], kind="stable")[:4])
-        for at, weights in ((-2, both[0]), (-1, both[1])):
-            column(rows, weights[shown].tolist(), at)
 
     eventually(is_right)

@@ -13,7 +13,8 @@ from tests.training.tiny import begin, write_recipe
 VIEWS = {
     "overview": "Overview",
     "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
-    "attention": "Softmax", "output": "Heads together", "norm": "Add & norm", "ffn": "FFN", "logits": "Logits → word",
+    "attention": "Softmax", "output": "Heads together", "norm": "Add & norm", "ffn": "Feed-forward",
+    "logits": "Logits → word",
     "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "circuits": "Circuits",
     "geometry": "Geometry", "examples": "Examples", "scale": "Why √dₖ", "generation": "Generation",
     "patching": "Patching", "training": "Training time",

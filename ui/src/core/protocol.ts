@@ -648,7 +648,8 @@ export interface ScoreChange {
 
 /** The place of a text where the two models' answers are furthest apart. */
 export interface ChangedAnswer {
-  row: number; text: string | string[]; position: number | null; first: string; second: string; kl: number;
+  row: number; text: string | string[]; position: number | null; before: string; first: string; second: string;
+  kl: number;
 }
 
 /** Asks for the texts that excite a part most. Asked again, it looks at more of them. */

@@ -138,6 +138,11 @@ export class Explorer {
     return this.side === "b" ? this.b : this.a;
   }
 
+  /** What is said of a model without training, whose answers mean nothing. */
+  get untrained(): string | undefined {
+    return this.shown?.reply.notes.find((note) => note.includes("not trained"));
+  }
+
   /** The address of the current attention, such as `encoder.blocks.1.attn`. */
   get at(): string {
     return attentionAt(this.page);

@@ -3,6 +3,7 @@
 import type { Op } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { argmax, dot } from "../../core/vectors";
+import { softmax } from "../../state/answer.svelte";
 import type { AttentionPlace, Run } from "../../parts/kit";
 
 /** The ops that lead from one value to another along their first inputs, in the order in which they run; none if they
@@ -69,6 +70,18 @@ export function exponentials(scores: ArrayLike<number>): { powers: number[]; sum
   for (let i = 0; i < scores.length; i++) most = Math.max(most, scores[i]!);
   const powers = Array.from(scores, (x) => (x === -Infinity ? 0 : Math.exp(x - most)));
   return { powers, sum: powers.reduce((all, x) => all + x, 0) };
+}
+
+/** Of all queries that whose strongest key the factor changes most, and the share of that key with the factor and without it; what positions add stays as it is. */
+export function mostScaled(place: AttentionPlace, product: ArrayLike<number>, scores: ArrayLike<number>, factor: number, trained = factor) {
+  const m = place.keys.length;
+  const rows = place.queries.map((_, query) => {
+    const at = place.keys.flatMap((_, s) => (!place.closed(query, s) && Number.isFinite(scores[query * m + s]) ? [s] : []));
+    const plain = at.map((s) => product[query * m + s] ?? 0), added = at.map((s, i) => (scores[query * m + s] ?? 0) - plain[i]! * factor);
+    const scaled = softmax(plain.map((x, i) => x * trained + added[i]!)), unscaled = softmax(plain.map((x, i) => x + added[i]!)), best = argmax(unscaled);
+    return { query, key: at[best] ?? 0, with: scaled[best]!, without: unscaled[best]!, gain: unscaled[best]! - Math.max(...scaled) };
+  });
+  return rows.reduce((one, other) => (other.gain > one.gain ? other : one));
 }
 
 /** A query's scores, −∞ where they are closed, and its weights. Some models give each head a score that no key has, which

@@ -25,7 +25,6 @@ export interface Scene {
   answers: DrawnAnswer[];
   /** The least that a dot moves; and whether there are any. */
   dot: number;
-  dotted: boolean;
 }
 
 /** A curve of which less of the answer moves is not seen. */
@@ -79,7 +78,7 @@ function colourOf({ role, since }: { role: Role; since: number }, state: number,
   return role === "read" && (since < 0 || state <= since) ? c.K : role === "reads" ? mix(c.ink3, c.Q, state > since ? 1 : 0.25) : mix(c.ink3, c.K, 0.4);
 }
 
-const strengthOf = (role: Role, moved: number): number => (role === "other" ? [0.16, 0.2] : [0.35, 0.6]).reduce((least, more) => least + more * Math.sqrt(Math.max(0, moved)));
+const strengthOf = (role: Role, moved: number): number => (role === "other" ? [0.24, 0.3] : [0.35, 0.6]).reduce((least, more) => least + more * Math.sqrt(Math.max(0, moved)));
 
 /** A ribbon from one point to another, which leaves and comes in level. */
 function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, after]: readonly [number, number]): void {
@@ -192,7 +191,7 @@ export function freeNear(to: readonly Point[], half: Point, { left, right, top, 
   const apart = (x: number, y: number, one: Point): number => Math.hypot(Math.max(0, Math.abs(x - one.x) - half.x), Math.max(0, Math.abs(y - one.y) - half.y));
   for (let y = top + half.y; y <= bottom - half.y; y += 3) for (let x = left + half.x; x <= right - half.x; x += 12) for (const one of to) {
     let cost = 1.5 * apart(x, y, one);
-    for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 40 * Math.min(1, taken[i]!.r / 4);
+    for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 80 * Math.min(1, taken[i]!.r / 4);
     if (cost < least) [best, least] = [{ x, y, to: one }, cost];
   }
   return best;

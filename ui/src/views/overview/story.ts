@@ -107,10 +107,13 @@ export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): s
   return more.length ? new Intl.ListFormat(language()).format([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
 }
 
+const isGap = (text: string): boolean => /^(<mask>|\[MASK\])$/.test(text);
+
 /** A token in plain letters: the signs of the start and the end in words, and the place where a picture gets its label. */
 export function plainOf(tokens: readonly Token[], i: number): string {
   const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<\/?s>$|^<.*(bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
   if (span === null && text === "class") return t("overview.slot");
+  if (isGap(text)) return t("overview.gap");
   return isSign ? t(i === 0 ? "overview.start" : "overview.end") : (span === null && /^<\|(.+)\|>$/.exec(text)?.[1]) || wordOf(text).trim() || text;
 }
 
@@ -123,14 +126,14 @@ export function quoted(tokens: readonly Token[], i: number): string {
   if (!tokens[i]?.span && /^\d+,\d+$/.test(tokens[i]?.text ?? "")) return t("overview.patch");
   if (!tokens[i]?.span && /^\d+\.\d\d s$/.test(tokens[i]?.text ?? "")) return t("overview.moment", { at: tokens[i]!.text });
   const text = plainOf(tokens, i);
-  return !tokens[i]?.span ? text : text === "." ? t("overview.stop") : t("overview.quoted", { text });
+  return !tokens[i]?.span || isGap(tokens[i].text) ? text : text === "." ? t("overview.stop") : t("overview.quoted", { text });
 }
 
 /** A word or label that the model says. */
 export const spelt = (text: string): string => t("overview.quoted", { text: wordOf(text).trim() || text });
 
 /** A vector's answer: how alike it is to that of a text, or to itself. */
-export const likeness = (text: string): string => (text ? t("overview.likeness", { text: short(text, 40) }) : t("overview.likeness_own"));
+export const likeness = (text: string): string => (text ? t("overview.likeness", { text: short(text, 80) }) : t("overview.likeness_own"));
 
 /** From this share of the answer on, a head or a curve decides something. */
 export const DECIDES = 0.02;
