@@ -30,6 +30,6 @@ def positions(folder: Path) -> Counted:
         scored = [encoding(c.ALiBi(), k).score_bias(where[:, -1:], where) for k in (torch.float32, kind)]
         broken += not torch.equal(*(x.float() for x in added if x is not None))
         broken += not torch.equal(*(x.float() for x in scored if x is not None))
-    said = "For each of the first 8,192 positions, models in float32, bfloat16 and float16 have equal sinusoidal and ALiBi"
-    said += f" encodings, and their rotary encodings differ from those in float64 by at most {worst:.1g}"
+    said = "For each of the first 8,192 positions, models in float32, bfloat16 and float16 have equal sinusoidal and"
+    said += f" ALiBi encodings, and their rotary encodings differ from those in float64 by at most {worst:.1g}"
     return Counted(3 * 8192, broken + (worst > 2e-3), said)
