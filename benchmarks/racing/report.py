@@ -154,8 +154,8 @@ class Report(Config):
             for r in self.rows
         ]
         depends = (
-            f"The model has {self.rows[0].parameters:,} parameters: {w.described}. It was trained for"
-            f" {self.rounds} rounds of {self.steps_a_round} steps. MFU: the model's"
+            f"The model has {self.rows[0].parameters:,} parameters: {w.described}. Each library trained it for"
+            f" {self.rounds} rounds of {self.steps_a_round} steps each. MFU: the model's"
             f" {self.flops_per_token / 1e6:.1f} MFLOP a token, as a share of a large matrix product's rate in the same"
             f" arithmetic. {m}"
         )
