@@ -69,8 +69,10 @@ def _stable(result: Result) -> str:
     n = len(result.seeds)
     if n == 1:
         return "unknown"
-    stable = "yes" if result.stable else f"**no**: the verdict is {by_seed(result)} of {n} seeds"
     shares = [(one.check.what, round(one.share * n)) for one in result.doubtful]
+    stable = "yes: the verdict is the same on every seed" if shares else "yes"
+    if not result.stable:
+        stable = f"**no**: the verdict is {by_seed(result)} of {n} seeds"
     return ". ".join([stable, *(f"The check “{what}” passes on {k} of {n} seeds" for what, k in shares)])
 
 

@@ -62,7 +62,7 @@ def test_table_says_where_seeds_disagree(tmp_path):
     assert "| core is low. This is so on 1 of 3 seeds. *core: 1 [0, 2], expected at least 1* |" in rows[2]
     said = "the verdict is “holds” on 2, “does not hold” on 1 of 3 seeds. The check “core” passes on 2 of 3 seeds"
     assert f"| **no**: {said} |" in rows[2]
-    assert "| yes. The check “side” passes on 2 of 3 seeds |" in rows[3]
+    assert "| yes: the verdict is the same on every seed. The check “side” passes on 2 of 3 seeds |" in rows[3]
     assert rows[-1].endswith("1 of the 2 verdicts that come from several seeds are the same on every seed.")
 
 
