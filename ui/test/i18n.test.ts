@@ -70,7 +70,7 @@ const followers: Record<string, string> = {
   "set.found.": "patch ablate nodes",
   "set.of.": "own ioi greater_than pronouns agreement template",
   "set.type.": "own template",
-  "gap.": ["cross_ab", "difference_abcd", "examples_a", "features_ab", "generation_a", "image_abc", "patching_ab", "steering_ab", "tokens_ab", "training_abcdef", "vector_ab"].map((name) => `${name.split("_")[0]} ${[...name.split("_")[1]!].map((part) => `${name.split("_")[0]}_${part}`).join(" ")}`).join(" "),
+  "gap.": ["cross_ab", "difference_abc", "examples_a", "features_abcdefgh", "generation_a", "image_abc", "patching_abcde", "steering_abc", "tokens_ab", "training_abcdef", "vector_ab"].map((name) => `${name.split("_")[0]} ${[...name.split("_")[1]!].map((part) => `${name.split("_")[0]}_${part}`).join(" ")}`).join(" "),
   "position.": `${positions} fast slow back`,
   "positions.": positions,
   "residual.head.": "part stream adds ratio cosine after switch",

@@ -138,7 +138,7 @@ def full(opened: Opened) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("view", "sentence"),
     [
-        ("image", "vit-base"),
+        ("image", "train mnist"),
         ("vector", "MiniLM"),
         ("training", "clearhead demo"),
         ("features", "--features"),
@@ -154,8 +154,10 @@ def test_a_link_to_a_place_that_the_model_does_not_have_says_so(shared_page: Ope
 
 def test_cross_attention_of_a_model_without_it_is_said(open_page: Open) -> None:
     opened = open_page("writer", fragment("six seven eight", view="attention", part="cross", head=0))
-    note = opened.page.locator("main .note", has_text="no cross-attention")
+    note = opened.page.locator("main .why", has_text="no cross-attention")
     note.wait_for()
+    assert opened.page.locator("main h2").inner_text().lower() == "cross-attention"
+    assert opened.page.locator("nav.left [aria-current]").count() == 0
     opened.go_to(fragment("six seven eight", view="embedding"))
     becomes(note.count, 0)
 

@@ -13,7 +13,7 @@ export function entries(app: Explorer, list: Place["list"]): Entry[] {
 }
 
 export function isHere(app: Explorer, { place, step }: Entry): boolean {
-  return place.name === app.page.view && (!step || step === app.page.step);
+  return place.name === app.page.view && (!step || (step === app.page.step && !app.noCross));
 }
 
 /** Goes to a place, and shows its beginning where the reader has scrolled past it: the list of places is long. */

@@ -126,6 +126,11 @@ export class Explorer {
     return hasPlace(this.about, placeOf("overview"));
   }
 
+  /** Whether this model does not have the place of the page. */
+  get isAbsent(): boolean {
+    return this.noCross || !hasPlace(this.about, placeOf(this.page.view));
+  }
+
   /** Goes one step out: from a head to its block and to the whole, and from any other place to where the overview was left. */
   out(): void {
     const { view, zoom } = this.page;

@@ -1,28 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { piecesAfter, spaced, stretches, textOf, wordAt, type Word } from "../../src/views/tokens/pieces";
+import { piecesAfter, spaced, textOf, wordAt, type Word } from "../../src/views/tokens/pieces";
 
 const span = (...places: ([number, number] | null)[]): { span: [number, number] | null }[] => places.map((one) => ({ span: one }));
-
-describe("stretches", () => {
-  it("cuts where tokens begin and end, and keeps what none covers", () => {
-    expect(stretches("the bank", span(null, [0, 3], [4, 6], [6, 8]))).toEqual([
-      { text: "the", tokens: [1] }, { text: " ", tokens: [] }, { text: "ba", tokens: [2] }, { text: "nk", tokens: [3] },
-    ]);
-  });
-  it("counts characters, not code units", () => {
-    expect(stretches("a😀b", span([0, 1], [1, 2], [2, 3])).map((one) => one.text)).toEqual(["a", "😀", "b"]);
-  });
-  it("gives every token of a character that several share", () => {
-    expect(stretches("é", span([0, 1], [0, 1]))).toEqual([{ text: "é", tokens: [0, 1] }]);
-  });
-  it("puts the text together again, whatever the spans", () => {
-    const text = "x😀 yz";
-    for (const spans of [span(), span([0, 99], [3, 4]), span([4, 5], [1, 2])]) {
-      expect(stretches(text, spans).map((one) => one.text).join("")).toBe(text);
-    }
-    expect(stretches("", span(null))).toEqual([]);
-  });
-});
 
 describe("textOf", () => {
   it("begins a second text behind a mark", () => {

@@ -21,9 +21,6 @@ const HEAD_KINDS = ["previous", "same", "next", "first", "uniform", "other"] as 
 
 export interface Group { key: string; heads: Head[] }
 
-/** A head with at least this share of its weight on the first token is a sink. */
-export const SINK = 0.5;
-
 /** Every head of every attention, in the order of the ops. */
 export function headsOf(run: Run): Head[] {
   return run.plan.ops.flatMap(({ out }): Head[] => {

@@ -4,23 +4,6 @@ import type { Token, TokenizeReply } from "../../core/protocol";
 
 export type Word = TokenizeReply["words"][number];
 
-/** A stretch of a text that the same tokens cover: with most tokenizers one token, or none between two. */
-export interface Stretch { text: string; tokens: number[] }
-
-/** A text cut wherever a span begins or ends. Spans count characters, as Python does: "😀" is one. */
-export function stretches(text: string, tokens: readonly Pick<Token, "span">[]): Stretch[] {
-  const characters = Array.from(text);
-  const inside = (at: number): boolean => at >= 0 && at <= characters.length;
-  const spans = tokens.map(({ span }) => span);
-  const cuts = new Set([0, characters.length, ...spans.flatMap((span) => span ?? []).filter(inside)]);
-  const ordered = [...cuts].sort((one, other) => one - other);
-  return ordered.slice(0, -1).map((start, i) => {
-    const end = ordered[i + 1]!;
-    const covers = (span: [number, number] | null | undefined): boolean => !!span && span[0] <= start && span[1] >= end;
-    return { text: characters.slice(start, end).join(""), tokens: spans.flatMap((span, j) => (covers(span) ? [j] : [])) };
-  });
-}
-
 /** Which of several texts each token belongs to: a new text begins after a mark if positions in the text start again. */
 export function textOf(tokens: readonly Pick<Token, "span">[]): number[] {
   let text = 0, last = -1, marked = false;
