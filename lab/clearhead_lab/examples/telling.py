@@ -93,8 +93,8 @@ HEADER = """# Errata of the source documents
 
 The lab recomputed the numbers and tested the statements of five documents about the Transformer, numbered 000 to 004.
 A record is one number or statement, or a group of them. Of the {total} records, {n[reproduces]} are right,
-{n[rounding]} are right apart from rounding, {n[wrong]} are wrong, {n[nothing printed]} have no answer in the document,
-and {n[cannot be checked]} cannot be checked.
+{n[rounding]} are right apart from rounding, {n[wrong]} are wrong, and {n[cannot be checked]} cannot be checked.
+For the other {n[nothing printed]}, the document prints no number or answer that the lab could compare.
 
 This page lists the errors. The column *printed* has the number or statement of the document. The column *right* has the
 value that clearhead computes. Of the {n[wrong]} errors, {roots} are independent. The other errors follow from
