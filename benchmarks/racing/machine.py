@@ -80,9 +80,8 @@ class Machine(Config):
         environment = "".join(f"; {name}={value}" for name, value in self.environment.items())
         return (
             f"{self.processor} ({self.capability}), {self.threads} thread{'s' * (self.threads != 1)} on"
-            f" {self.cores} cores, {self.memory_gb} GB,"
-            f" load {self.load}; {self.system}, Python {self.python}, torch {self.torch}, clearhead {self.clearhead}"
-            f"{environment}."
+            f" {self.cores} cores, {self.memory_gb} GB of memory, load average {self.load};"
+            f" {self.system}, Python {self.python}, torch {self.torch}, clearhead {self.clearhead}{environment}."
         )
 
 

@@ -46,8 +46,8 @@ differ by at most 1e-5 of the largest number.
 - For a model type in the second table, the test builds no model. It checks only the default config of the model type.
 - Some model types have no folder in transformers, and so no line in the tables, because their code is stored with
   their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE). The test
-  `tests/checkpoints/families/test_elsewhere.py` compares these model types. The share of repositories (below)
-  includes the classes of these model types.
+  `tests/checkpoints/families/test_elsewhere.py` compares the logits of these model types with those of a network of
+  transformers that computes the same function. The share of repositories below counts their classes too.
 """
 KINDS = ("opens", "does not open", "crash")
 NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")
@@ -214,9 +214,9 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     yield f"- For {heads} more classes of these model types, clearhead supports the network but not the output head."
     own, shared = a_type()
     yield (
-        f"- **For the median model type, the description takes {own:.0f} lines of Python** (the lines of a file,"
-        " divided by the\n  number of model types in this file). Files without a model type, such as shared parts and"
-        f" readers of other formats,\n  add {shared:.0f} lines for each model type."
+        f"- **The median model type needs {own:.0f} lines of Python in clearhead** (the lines of the file that"
+        " describes it, divided by\n  the number of model types in this file). All other files, such as shared parts"
+        f" and readers of other formats, have\n  {shared:.0f} lines for each model type."
     )
     if counts is not None:
         yield from _of_the_hub(shares(lines, counts))
@@ -226,7 +226,7 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     share, heads = found.opens / found.repositories, found.but_for_a_head / found.repositories
     yield (
         f"- **{share:.1%} of {found.repositories:,} repositories** with text-generation models and 500 or more"
-        " downloads a month name a class that clearhead opens. Another"
+        " downloads a month name in their config a class that clearhead opens. Another"
         f" {heads:.1%} name a class of which clearhead supports the network but not the output head. clearhead may"
         " still refuse a repository with a supported class, because of a value in the config of the repository or"
         " because its weights are quantized; the error names the reason."
@@ -235,8 +235,8 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
     yield (
-        "- Some of the 30 most downloaded models of the hub are models of transformers. The model types that clearhead"
-        f" opens account for **{share:.1%} of the downloads** of these transformers models.{rest}"
+        "- Of the 30 most downloaded models of the hub, some have a model type of transformers. clearhead opens the"
+        f" model types with **{share:.1%} of the downloads** of these models.{rest}"
     )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
     most = "these have the most repositories (the number is in brackets)"

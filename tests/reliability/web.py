@@ -29,5 +29,5 @@ def aborted_streams(folder: Path) -> Counted:
     return Counted(
         n,
         broken,
-        f"when {n} readers closed their streams, each slot of the server was free after at most {slowest:.2f} s",
+        f"{n} readers closed their streams, and each time the server stopped writing after at most {slowest:.2f} s",
     )
