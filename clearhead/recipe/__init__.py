@@ -203,9 +203,12 @@ def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
             if not isinstance(table, dict):
                 raise _two_kinds(dotted, name)
         old = table.get(last)
-        if isinstance(old, dict) and not isinstance(value, dict):
+        if not isinstance(old, dict):
+            table[last] = value
+        elif isinstance(value, dict):
+            table[last] = merge(old, value)
+        else:
             raise _two_kinds(dotted, last)
-        table[last] = merge(old, value) if isinstance(old, dict) else value
     return result
 
 

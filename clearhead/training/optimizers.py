@@ -270,7 +270,7 @@ def spare_compiler() -> None:
     """
     for method in vars(torch.optim.Optimizer).values():
         plain = getattr(method, "__wrapped__", None)
-        if plain is not None and "torch._dynamo" not in sys.modules and not hasattr(plain, "__dynamo_disable"):
+        if plain is not None and "torch._dynamo" not in sys.modules and "__dynamo_disable" not in vars(plain):
             plain.__dynamo_disable = plain
 
 
