@@ -91,7 +91,8 @@ def test_the_feed_forward(spot: Spot) -> None:
         found = re.search(r"(\d+) of (\d+) units, unit (\d+) most", told)
         assert found is not None
         assert [int(one) for one in found.groups()] == [int((pre > 0).sum()), len(post), units[0]]
-        shares = [page.page.locator("main #without + p").inner_text().partition("now: ")[2].partition(". ")[0]]
+        said = page.page.locator("main #without + p").inner_text().partition("now: ")[2]
+        shares = [said.partition(". ")[0].rstrip(".")]
         shares += [row[1] for row in page.rows("How likely")]
         places = [{}, *({at: zero} for at in parts)]
         logits = torch.stack(
