@@ -218,8 +218,8 @@ class _Slot:
     def fresh(self) -> Tensor:
         if is_part(self.like):
             return torch.zeros_like(self.like, device=self.device)
-        # The same. To leave the meta device, zeros_like imports a library for symbols, which takes a second.
-        return self.like.new_zeros(self.like.shape, device=self.device)
+        # The same, strides too. To leave the meta device, zeros_like imports a library for symbols, a second's work.
+        return self.like.new_empty_strided(self.like.shape, self.like.stride(), device=self.device).zero_()
 
 
 def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
