@@ -18,7 +18,7 @@ from clearhead.training.run import Run
 from clearhead.training.update import update
 
 LR, BETAS, EPS = 3e-3, (0.9, 0.999), 1e-8
-UPDATES = pytest.mark.parametrize("steps", [8, pytest.param(200, marks=pytest.mark.slow)])
+UPDATES = pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
 
 
 def require_equal_updates(
