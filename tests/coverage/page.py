@@ -235,8 +235,8 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
     rest = f" These do not open: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
     yield (
-        "- Of the 30 most downloaded models of the hub, some have a model type of transformers. clearhead opens the"
-        f" model types with **{share:.1%} of the downloads** of these models.{rest}"
+        "- Not all of the 30 most downloaded models of the hub have a model type of transformers. Of the downloads of"
+        f" those that have one, **{share:.1%}** are of models whose type clearhead opens.{rest}"
     )
     names = ", ".join(f"{name} ({n})" for name, n in found.missing)
     most = "these have the most repositories (the number is in brackets)"

@@ -84,7 +84,7 @@ def _table_row(one: Judged) -> str:
     printed, right = both(one)
     *others, last = one.record.follows or ("",)
     roots = f"the errors {', '.join(others)} and {last}" if others else f"the error {last}"
-    follows = f" This error follows from {roots}." if last else ""
+    follows = f" This error comes from {roots} of this table." if last else ""
     cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
