@@ -46,8 +46,8 @@ differ by at most 1e-5 of the largest number.
 - For a model type in the second table, the test builds no model. It checks only the default config of the model type.
 - Some model types have no folder in transformers, and so no line in the tables, because their code is stored with
   their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE). The test
-  `tests/checkpoints/families/test_elsewhere.py` compares the logits of these model types with those of a network of
-  transformers that computes the same function. The share of repositories below counts their classes too.
+  `tests/checkpoints/families/test_elsewhere.py` compares their logits with those of another class of transformers,
+  which computes the same function from the same weights. The share of repositories below counts their classes too.
 """
 KINDS = ("opens", "does not open", "crash")
 NEAREST = re.compile(r"the nearest that opens is (?P<type>\S+);.*|its (?P<part>.*) opens, once.*")

@@ -21,9 +21,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEADER = """# Parity with the reference library
 
 The command `python -m tests.parity` writes this page; do not edit it. Each line of the table is one class of
-transformers. For each class, the test builds tiny models in all variants of the config. All weights are random, also
-those of biases and norms. Both libraries compute in float32 on batches of unequal lengths, which are padded left and
-right. transformers computes with eager and with SDPA attention. clearhead computes with explicit attention, during a
+transformers. For each class, the test builds tiny models, one for each config that `tests/parity/cases.py` lists. All
+weights are random, also those of biases and norms. Both libraries compute in float32 on batches of unequal lengths,
+which are padded left and right. transformers computes with eager and with SDPA attention. clearhead computes with explicit attention, during a
 trace, with fused attention, and on packed batches. The test ignores the values at padded positions. Values may differ
 by at most 1e-5 of the largest value of transformers (or by 1e-5 if this largest value is below 1), and never by more
 than 1e-4. The column *share of bound* divides the largest difference by this bound.
