@@ -21,12 +21,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEADER = """# Parity with the reference library
 
 The command `python -m tests.parity` writes this page; do not edit it. Each line of the table is one class of
-transformers. For each class, the test builds tiny models, one for each config that `tests/parity/cases.py` lists. All
-weights are random, also those of biases and norms. Both libraries compute in float32 on batches of unequal lengths,
-which are padded left and right. transformers computes with eager and with SDPA attention. clearhead computes with explicit attention, during a
-trace, with fused attention, and on packed batches. The test ignores the values at padded positions. Values may differ
-by at most 1e-5 of the largest value of transformers (or by 1e-5 if this largest value is below 1), and never by more
-than 1e-4. The column *share of bound* divides the largest difference by this bound.
+transformers. For each class, the test builds tiny models, one for each config in `tests/parity/cases`. All weights
+are random, also those of biases and norms. Both libraries compute in float32 on batches of unequal lengths, which are
+padded left and right. transformers computes with eager and with SDPA attention. clearhead computes with explicit
+attention, during a trace, with fused attention, and on packed batches. The test ignores the values at padded
+positions. Values may differ by at most 1e-5 of the largest value of transformers (or by 1e-5 if this largest value is
+below 1), and never by more than 1e-4. The column *share of bound* divides the largest difference by this bound.
 
 In a round trip, clearhead opens a folder of transformers and saves it. Then both libraries open the saved folder. No
 tensor may be missing, unexpected or of another shape, and all values must be equal to the bit.
