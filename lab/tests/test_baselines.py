@@ -34,13 +34,13 @@ def test_linear_attention_is_a_weighted_mean_of_the_values():
     torch.testing.assert_close(attend_linearly(q, k, v, AttentionBias(), 1), expected)
 
 
-@pytest.mark.parametrize("kind", [state_spaces.LINEAR, state_spaces.FIXED, state_spaces.CHOSEN])
+@pytest.mark.parametrize("kind", [state_spaces.LINEAR, state_spaces.CHOSEN])
 def test_pairs_give_what_a_state_of_one_size_gives(kind: str):
     network = state_spaces.build(kind, 9)
     attention: Any = network.get_submodule("decoder.blocks.0.attn")
     x = torch.randn(1, 6, state_spaces.WIDTH)
     q, k, v = (one(x)[0].unflatten(-1, (2, -1)) for one in (attention.q, attention.k, attention.v))
-    decay = attention.decay(x if kind == state_spaces.CHOSEN else torch.zeros_like(x))[0].sigmoid()
+    decay = attention.decay(x)[0].sigmoid()
     state, total, out = torch.zeros(2, 16, 16), torch.zeros(2, 16), []
     for t in range(6):
         keep = torch.ones(2) if kind == state_spaces.LINEAR else decay[t]
