@@ -14,7 +14,7 @@ from benchmarks.contestants.decoder import Answer, Assignment, Kind
 from benchmarks.entry import run_command
 from benchmarks.figures import within
 from benchmarks.racing.lines import Line, read_rate
-from benchmarks.racing.machine import Machine, slow_precision
+from benchmarks.racing.machine import Machine, is_bf16_slow
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.api import Model
 from clearhead.checkpoints.families import preset
@@ -199,7 +199,7 @@ def decoding(
     if wrong:
         raise UserError(f"--only: expected one of {', '.join(TASKS)}, got {wrong[0]}; try {next(iter(TASKS))}")
     chosen: Sequence[Kind] = kinds or get_args(Kind)
-    if not kinds and slow_precision() == "bf16":
+    if not kinds and is_bf16_slow():
         chosen = [kind for kind in chosen if not kind.endswith("bf16")]
 
     def measure(scratch: Path) -> None:

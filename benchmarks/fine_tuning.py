@@ -10,10 +10,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from benchmarks.contestants.tuner import OURS, PEER, Assignment, Job, Turn
+from benchmarks.contestants.tuner import OURS, PEER, Assignment, Job, Precision, Turn
 from benchmarks.entry import run_command
 from benchmarks.racing.lines import Line
-from benchmarks.racing.machine import Machine, Precision, slow_precision
+from benchmarks.racing.machine import Machine, is_bf16_slow
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.errors import UserError
 
@@ -110,7 +110,7 @@ def main(
     start = checkpoint.absolute() if checkpoint else data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
     machine = Machine.now(threads)
     lines: list[Line] = []
-    precision: Precision = "fp32" if slow_precision() == "bf16" else "bf16"
+    precision: Precision = "fp32" if is_bf16_slow() else "bf16"
     for job in jobs or JOBS:
         both = [
             Assignment(kind=k, job=job, data=data, checkpoint=start, threads=threads, precision=precision)

@@ -25,6 +25,7 @@ from clearhead.training.run import Run
 from clearhead.training.train import train
 
 Job = Literal["ewt", "sst2"]
+Precision = Literal["fp32", "bf16"]
 OURS = "clearhead"
 PEER = "transformers Trainer"
 BATCH, LR = 32, 1e-4
@@ -39,7 +40,7 @@ class Assignment(Config):
     data: Path
     checkpoint: Path
     threads: int | None
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Precision = "bf16"
 
 
 class Turn(Config):

@@ -5,7 +5,7 @@ The first line in is the task; the answer to it is the facts. Each further line 
 """
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -16,10 +16,11 @@ from clearhead.config import Config
 
 Kind = Literal[
     "clearhead", "clearhead compiled", "nn.Transformer fp32", "nn.Transformer bf16",
-    "nn.Transformer bf16, random batches", "annotated fp32, random batches",
+    "nn.Transformer fp32, random batches", "nn.Transformer bf16, random batches", "annotated fp32, random batches",
     "plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled",
     "transformers fp32", "transformers bf16", "x-transformers fp32", "x-transformers bf16",
 ]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
 OURS: Kind = "clearhead"
 PEERS: tuple[Kind, ...] = ("nn.Transformer fp32", "nn.Transformer bf16")
 

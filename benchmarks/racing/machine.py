@@ -6,7 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import torch
 
@@ -16,25 +16,21 @@ from clearhead.machine.precision import timed
 
 TUNING = ("MALLOC_", "LD_PRELOAD", "OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "TORCH_")
 """How environment variables begin that change speed."""
-Precision = Literal["fp32", "bf16"]
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SLOWER = 1.3
-"""Times that a precision's products take longer, from which on nobody races in it."""
+"""Times that products in bfloat16 take longer than in float32, from which on nobody races in it."""
 
 
-def slow_precision() -> Precision | None:
-    """The one whose products take clearly longer here; says how much.
+def is_bf16_slow() -> bool:
+    """Returns True if products in bfloat16 take longer than in float32 here; says how much.
 
     A processor without instructions for bfloat16 takes minutes for a turn in it.
     """
-    seconds: dict[Precision, float] = {}
-    for name, dtype in DTYPES.items():
+    seconds: list[float] = []
+    for dtype in (torch.float32, torch.bfloat16):
         a = torch.ones(512, 512, dtype=dtype)
-        seconds[name] = min(timed(lambda a=a: a @ a, a.device) for _ in range(5))
-    quick, slow = sorted(seconds, key=lambda name: seconds[name])
-    if (times := seconds[slow] / seconds[quick]) < SLOWER:
-        return None
-    print(f"{slow}: left out, its products take {times:.1f} times as long as those in {quick} here", file=sys.stderr)
+        seconds.append(min(timed(lambda a=a: a @ a, a.device) for _ in range(5)))
+    if slow := (times := seconds[1] / seconds[0]) >= SLOWER:
+        print(f"bf16: left out, its products take {times:.1f} times as long as those in fp32 here", file=sys.stderr)
     return slow
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from benchmarks.contestants.gpt import GptWorkload
-from benchmarks.contestants.worker import OURS, PEERS, Assignment, Kind
+from benchmarks.contestants.worker import KINDS, OURS, PEERS, Assignment, Kind
 from benchmarks.contestants.workload import Workload
-from benchmarks.racing.machine import Machine, slow_precision
+from benchmarks.racing.machine import Machine, is_bf16_slow
 from benchmarks.racing.race import Rounds, race
 from benchmarks.racing.report import Report
 
@@ -29,10 +29,7 @@ class Benchmark:
 
 RANDOM: Kind = "nn.Transformer bf16, random batches"
 ANNOTATED: Kind = "annotated fp32, random batches"
-GPTS: tuple[Kind, ...] = (
-    *("plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled"),
-    *("transformers fp32", "transformers bf16", "x-transformers fp32", "x-transformers bf16"),
-)
+COMPILED: tuple[Kind, ...] = ("plain bf16", "plain bf16 compiled", "transformers bf16", "x-transformers bf16")
 OWN_COMPILED: Kind = "clearhead compiled"
 LARGE = {"d_model": 768, "n_layers": 12, "n_heads": 12, "vocab_size": 50_304, "length": 512, "batch": 2}
 BENCHMARKS = {
@@ -44,17 +41,14 @@ BENCHMARKS = {
         peers=(*PEERS, RANDOM),
         n_steps=3,
     ),
-    "gpt-small": Benchmark(GptWorkload(), goal=1.3, peers=GPTS, n_steps=4),
+    "gpt-small": Benchmark(GptWorkload(), goal=1.3, peers=COMPILED, n_steps=4),
     "gpt-small-fp32": Benchmark(
         GptWorkload(precision="fp32"), goal=1.9, peers=("plain fp32", "plain fp32 compiled"), n_steps=3
     ),
     "encdec-small-compiled": Benchmark(Workload(), goal=1.0, peers=(OWN_COMPILED,)),
     "gpt-small-compiled": Benchmark(GptWorkload(), goal=1.0, peers=(OWN_COMPILED,), n_steps=4),
     "gpt-124m": Benchmark(
-        GptWorkload.model_validate(LARGE),
-        goal=1.25,
-        peers=("plain fp32", "plain bf16", "transformers fp32", "transformers bf16"),
-        n_steps=2,
+        GptWorkload.model_validate(LARGE), goal=1.25, peers=("plain bf16", "transformers bf16"), n_steps=2
     ),
 }
 N_ROUNDS, N_WARM_UP = 7, 4
@@ -88,9 +82,11 @@ def measure(name: str, *, quick: bool, threads: int | None, rounds: int | None) 
 
 
 def in_quick_precision(peers: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    """The peers without those in a precision that is slow here, or all where none would be left."""
-    slow = slow_precision()
-    return tuple(one for one in peers if slow not in one.replace(",", "").split()) or peers
+    """The peers, in float32 in place of bfloat16 where that is slow, each once."""
+    if not is_bf16_slow():
+        return peers
+    plain: dict[str, Kind] = {kind.replace("bf16", "fp32"): kind for kind in KINDS if "bf16" not in kind}
+    return tuple(dict.fromkeys(plain[one.replace("bf16", "fp32")] for one in peers))
 
 
 def installed(peers: tuple[Kind, ...]) -> list[Kind]:
