@@ -32,9 +32,9 @@ def test_a_verdict_for_each(monkeypatch):
     text = page.page([replace(gpt2, others=("GPT2WithoutTable",)), mixer, llava], COUNTS, "now")
     for figure in (
         "- The test checked 3 model folders, with 0 crashes (now).",
-        "**60.0% of 10 repos",
+        "**60.0% of 10 repositories**",
         "Another 10.0% name a class",
-        "**75.0% of",
+        "**75.0%** are of",
     ):
         assert figure in text
 
