@@ -33,9 +33,9 @@ def box(x: float, y: float, width: float, height: float, kind: str, strength: fl
     return f'<rect {at} class="{kind}" fill-opacity="{round(strength, 2):g}"/>'
 
 
-def number(value: float) -> str:
+def number(value: float, decimals: int = 2) -> str:
     """A value in two decimals. A nought has no sign."""
-    return f"{round(value, 2) + 0:.2f}".replace("-", "−")
+    return f"{round(value, decimals) + 0:.{decimals}f}".replace("-", "−")
 
 
 def sign(value: float) -> str:
@@ -55,11 +55,12 @@ def words(names: Sequence[str], *marked: int) -> Row:
 
 
 def bars(heights: Tensor, most: float = 0) -> Row:
-    """A bar with its number for each value."""
+    """A bar with its number for each value. Whole numbers have no decimals."""
+    decimals = 0 if all(float(one).is_integer() for one in heights) else 2
     w, most = WIDTH / len(heights), most or float(as_tensor(heights).abs().max())
     return "".join(
         box(i * w + w / 4, 44 - 44 * abs(one) / most, w / 2, 44 * abs(one) / most, sign(one))
-        + label(i * w + w / 2, 58, number(one))
+        + label(i * w + w / 2, 58, number(one, decimals))
         for i, one in enumerate(map(float, heights))
     ), 62
 
@@ -202,7 +203,7 @@ def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
         until = f' data-until="{n + 1}"' if n + 1 < len(steps) and "over" in steps[n + 1] else ""
         groups += f'<g data-from="{n}"{until}>'
         for key, code in step.items():
-            kind, _, name = key.partition(" ")
+            kind, _, name = key.rstrip().partition(" ")
             if kind not in KINDS:
                 raise ValueError(f"{key}: expected {', '.join(KINDS)}")
             value = eval(code, {"torch": torch, **space})

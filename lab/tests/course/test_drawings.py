@@ -79,6 +79,7 @@ def test_a_drawing_has_a_group_and_a_sentence_for_each_step(tmp_path):
     assert re.findall(r'data-from="(\d)"(?: data-until="(\d)")?', ran.markdown) == [("0", ""), ("1", "2"), ("2", "")]
     assert re.findall(r'<button type="button">(.*?)<', ran.markdown)[:2] == ["The sum is 7.", "A number has a bar."]
     assert "as they are, up to 4</text>" in ran.markdown
+    assert re.findall(r'class="">([\d.]+)<', ran.markdown) == ["1", "2", "4", "0.50", "1.00", "2.00"]
     assert clashes(ran.markdown) == []
 
 
