@@ -73,12 +73,14 @@ def data_in(folder: Path | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a sentence with its part of speech, the place of its head (-1 for none) and its relation to it."""
+    """A word of a sentence: part of speech, place of its head (-1 for none), relation to the head, and form."""
 
     text: str
     tag: str
     head: int
     relation: str
+    form: str = "_"
+    """Such as `Mood=Imp|VerbForm=Fin`, as CoNLL-U writes it."""
 
 
 def read_dependencies(split: str) -> list[list[Word]]:
@@ -93,8 +95,16 @@ def read_dependencies(split: str) -> list[list[Word]]:
         elif fields[0].isdecimal():
             if len(fields) != 10 or not fields[6].isdecimal():
                 raise UserError(f"{path}:{number}: expected the 10 columns of CoNLL-U, got {line!r}; correct it")
-            found[-1].append(Word(fields[1], fields[3], int(fields[6]) - 1, fields[7]))
+            found[-1].append(Word(fields[1], fields[3], int(fields[6]) - 1, fields[7], fields[5]))
     return [sentence for sentence in found if sentence]
+
+
+def read_sources(split: str) -> list[str]:
+    """Where each sentence of a split of the treebank is from, such as email: the first word of its name."""
+    source = datasets()["ud-english"]
+    path = source.path(next(name for name in source.files if split in name))
+    mark = "# sent_id = "
+    return [line.removeprefix(mark).partition("-")[0] for line in read_lines(path) if line.startswith(mark)]
 
 
 FIRST, UNKNOWN, MASK = 0, 1, 2

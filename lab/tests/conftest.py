@@ -39,8 +39,10 @@ def treebank(n: int) -> str:
     found: list[str] = []
     for i in range(n):
         who, to, name = ("I", 2, "obl") if i % 2 else ("You", 4, "nmod")
+        found.append(f"# sent_id = {('email', 'weblog')[i // 2 % 2]}-{i}\n")
         start = f"{who} PRON 2 nsubj, saw VERB 0 root, the DET 4 det, man NOUN 2 obj, with ADP 7 case, a DET 7 det"
-        for k, word in enumerate(f"{start}, telescope NOUN {to} {name}, . PUNCT 2 punct".split(", "), start=1):
+        end = f"telescope NOUN {to} {name}, {'.?'[i % 3 == 0]} PUNCT 2 punct"
+        for k, word in enumerate(f"{start}, {end}".split(", "), start=1):
             text, tag, head, relation = word.split()
             found.append(f"{k}\t{text}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_\n")
         found.append("\n")

@@ -6,7 +6,18 @@ import pytest
 
 from clearhead.cli import main
 from clearhead.errors import UserError
-from clearhead_lab.datasets import FIRST, UNKNOWN, VARIABLE, Reviews, Uses, Words, data_in, datasets, read_dependencies
+from clearhead_lab.datasets import (
+    FIRST,
+    UNKNOWN,
+    VARIABLE,
+    Reviews,
+    Uses,
+    Words,
+    data_in,
+    datasets,
+    read_dependencies,
+    read_sources,
+)
 from clearhead_lab.experiment import Experiment, Plot, Row
 from clearhead_lab.experiments import experiments
 from clearhead_lab.running import check_needs
@@ -99,3 +110,8 @@ def test_malformed_treebank(tmp_path):
         (tmp_path / source.folder / name).write_text("# 1\n1\tI\t_\tPRON\n", encoding="utf-8")
     with data_in(tmp_path), pytest.raises(UserError, match=r"test.conllu:2: expected the 10 columns of CoNLL-U, got"):
         read_dependencies("test")
+
+
+def test_each_sentence_has_its_source(data_folder):
+    assert len(read_sources("train")) == len(read_dependencies("train"))
+    assert set(read_sources("test")) == {"email", "weblog"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -249,6 +249,28 @@ def crossing(random: Random) -> World:
     return lambda _: {"read": read}
 
 
+def backwards(random: Random) -> World:
+    """Heads that look at English words in their own order or in the French one, and words that are right, at random."""
+
+    def read(_: Any, found: list[Any], *__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        order = [*found[0].order] if random.random() < 0.5 else random.choice(([0, 1, 2], [2, 1, 0]))
+        looks = torch.eye(3)[order][..., None].expand(len(found), 3, 3, 8)
+        return looks, torch.full((len(found),), random.random() < 0.5)
+
+    return lambda _: {"read": read}
+
+
+def sending(_: Any) -> Parts:
+    """A router that knows every subject."""
+    subject = count()
+    return {"chosen": lambda _, texts: torch.full((len(texts),), next(subject))}
+
+
+def keeping(random: Random) -> World:
+    """Attention alone that keeps much or little of the differences between tokens, at random."""
+    return lambda _: {"kept": lambda _: random.choice((0.01, 0.03, 0.9))}
+
+
 def joining(random: Random) -> World:
     """Heads of which each joins the words of a role, or one distance between them does, at random."""
 
@@ -279,6 +301,9 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "invention": (answering(True, 0.9), answering(False, 0.9), answering(True, 0.01)),
     "stereotypes": (gendered(5.0), gendered(-5.0)),
     "reordering": (crossing(Random(0)),),
+    "phrase-order": (backwards(Random(0)),),
+    "over-smoothing": (keeping(Random(0)),),
+    "specialists": (sending,),
     "telescope": (knowing, lambda _: {"looks": lambda *_: lambda *_: torch.zeros(12)}),
     "agreement": (saying(lambda text: text[1 if text[0] == "The" else 5]), saying(lambda text: text[-1])),
     "coreference": (resolving(1, 0, turns=True), resolving(0, 1, turns=False)),

@@ -11,8 +11,10 @@ from clearhead.model import Layout, Tokens
 from clearhead.model.attention import Attention
 from clearhead_lab.baselines import AdditiveAttention, Cell, Recurrent, Translator
 from clearhead_lab.classifiers import counts, interval, mean_over_classes, predicted, resampled
+from clearhead_lab.datasets import Word
 from clearhead_lab.experiments.attention.attention_importance import by_gradient, margin, rank_correlation, taken_away
 from clearhead_lab.experiments.cost.state_spaces import mix_time
+from clearhead_lab.experiments.language import layer_roles, phrase_order
 from clearhead_lab.experiments.words import programs, screenshots, tools
 from clearhead_lab.experiments.words.distance import SYMBOLS, gradients
 from clearhead_lab.experiments.words.induction import IGNORED, repeated, shots
@@ -118,17 +120,56 @@ def test_rank_correlation():
 def test_a_program_gives_what_its_description_asks_for():
     described, written = programs.tasks(50, 4)
     signs = {i: sign for sign, i in programs.ASKED.items()}
-    for asked, row in zip(described.tolist(), written.tolist(), strict=True):
+    loops = 0
+    for (name, *asked), row in zip(described.tolist(), written.tolist(), strict=True):
         expected = 2
-        for number, sign in zip(asked[-2::-2], asked[-3::-2], strict=True):
-            expected = programs.STEPS[signs[sign]](expected, number)
-        text = "".join(programs.WRITTEN[i] for i in row).rstrip("\n")
-        assert programs.run(text, 2) == expected, text
+        for turns, sign, value in zip(asked[::3], asked[1::3], asked[2::3], strict=True):
+            loops += turns > 1
+            for i in range(turns):
+                number = i if programs.WRITTEN[value] == "i" else value
+                expected = programs.STEPS[signs[sign]](expected, number)
+        text = "".join(programs.WRITTEN[i] for i in row)
+        assert programs.run(text, programs.WRITTEN[name], 2) == expected, text
+    assert 50 < loops < 150
 
 
-@pytest.mark.parametrize("text", ["", "((", "3x", "x**2", "x(3)", "007", "y", "x.real", "__import__('os')", "[x]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "x", "((", "a=3x", "a=x**2", "a=x(3)", "a=007", "a=y", "a=x.real", "a=__import__('os')", "a=[x]", "b=x"),
+        *("for i in range(10):a=1", "for i in range(x):a=1", "while x:a=1", "a,b=x,x"),
+        "a=x\nfor i in range(9):a=a*9999",
+    ],
+)
 def test_other_texts_are_no_programs(text: str):
-    assert programs.run(text, 2) is None
+    assert programs.run(text, "a", 2) is None
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sentence_asks_commands_or_states():
+    sit = Word("sit", "VERB", -1, "root", "Mood=Imp|VerbForm=Fin")
+    dog, end = Word("dog", "NOUN", 0, "vocative"), [Word(mark, "PUNCT", 0, "punct") for mark in "?!"]
+    both = [sit, dog], [sit, dog, end[0]]
+    found = {layer_roles.kind(one): layer_roles.without_end(one) for one in both}
+    assert found == {"command": ["sit", "dog"], "question": ["sit", "dog"]}
+    assert layer_roles.kind([dog]) == "statement"
+    assert layer_roles.without_end(end) == ["?"]
+    assert layer_roles.before([sit, dog]) == ["", "VERB"]
+
+
+def test_classes_are_drawn_alike():
+    drawn = layer_roles.alike(["a"] * 9 + ["b"] * 2, 3, torch.Generator().manual_seed(0))
+    assert sorted(i > 8 for i in drawn) == [False] * 3 + [True] * 2
+
+
+def test_a_french_phrase_turns_its_words_round():
+    found = {one.english: one for one in phrase_order.phrases()}
+    assert found["the european economic area"].french == "l' espace économique européen"
+    assert found["you know the great economic area"].french == "tu connais le grand espace économique"
+    assert found["the european economic area"].is_new
+    assert found["the european economic area"].order == (2, 1, 0)
 
 
 # --- tools, pages and states -----------------------------------------------------------------------------------------

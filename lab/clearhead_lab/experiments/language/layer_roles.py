@@ -1,6 +1,6 @@
-"""What the layers of an encoder tell of real text: how long a word is, its part of speech, the mood of a sentence."""
+"""What the layers of an encoder tell of real text: words, the words before them, moods, questions, kinds of text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,13 +10,42 @@ from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.trace import trace
 from clearhead_lab.classifiers import read_by_probe
-from clearhead_lab.datasets import Reviews, datasets, read_dependencies
+from clearhead_lab.datasets import Reviews, Word, datasets, read_dependencies, read_sources
 from clearhead_lab.experiment import Figures, Row
 from clearhead_lab.language import estimate
 
 LENGTH, SPEECH, MOOD, CONTROL = "length", "part of speech", "mood", "a random class"
+BEFORE, KIND, SOURCE = "part of speech of the word before", "question, command or statement", "kind of text"
 LONG = (3, 6)
 """Words of up to three letters, of up to six, and longer ones."""
+
+
+def kind(sentence: list[Word]) -> str:
+    """A question ends with its mark, and the main verb of a command has its mood; other sentences state."""
+    commands = any(word.relation == "root" and "Mood=Imp" in word.form for word in sentence)
+    return "question" if sentence[-1].text == "?" else "command" if commands else "statement"
+
+
+def without_end(sentence: list[Word]) -> list[str]:
+    """The words without the marks after them, which would tell a question."""
+    n = len(sentence)
+    while n > 1 and sentence[n - 1].tag == "PUNCT":
+        n -= 1
+    return [word.text for word in sentence[:n]]
+
+
+def alike(classes: Sequence[str], n: int, draw: torch.Generator) -> list[int]:
+    """The places of at most n examples of each class, drawn at random."""
+    order, counted, kept = torch.randperm(len(classes), generator=draw).tolist(), dict[str, int](), list[int]()
+    for i in order:
+        counted[classes[i]] = counted.get(classes[i], 0) + 1
+        kept += [i] * (counted[classes[i]] <= n)
+    return kept
+
+
+def before(sentence: list[Word]) -> list[str]:
+    """The part of speech of the word before each word; the first one has none."""
+    return ["", *(word.tag for word in sentence[:-1])]
 
 
 @torch.no_grad()
@@ -52,6 +81,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
         LENGTH: [sum(len(word.text) > limit for limit in LONG) for word in words],
         SPEECH: [tags.index(word.tag) for word in words],
         CONTROL: [random[word.text] for word in words],
+        BEFORE: [tags.index(tag) if tag else len(tags) for part in sentences for one in part for tag in before(one)],
     }
     fitted = sum(map(len, sentences[0]))
     for name, classes in asked.items():
@@ -60,6 +90,23 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     texts = [text.split() for one in reviews for text in one.texts]
     moods = torch.stack([states.mean(1) for states, _ in layers(model, texts)], 1)
     yield from _told(MOOD, moods, torch.cat([one.labels for one in reviews]), len(reviews[0].texts))
+    yield from _of_sentences(model, parts, draw, quick=quick)
+
+
+def _of_sentences(model: Model, parts: list[list[list[Word]]], draw: torch.Generator, *, quick: bool) -> Iterator[Row]:
+    """The probes of what a sentence of the treebank does and of where it is from, as many of each class."""
+    named = {
+        KIND: [[kind(sentence) for sentence in part] for part in parts],
+        SOURCE: [read_sources(split) for split in ("train", "test")],
+    }
+    for name, of in named.items():
+        numbers = {one: i for i, one in enumerate(sorted(set(of[0])))}
+        each = [n // len(numbers) for n in ((24, 12) if quick else (600, 300))]
+        kept = [alike(classes, k, draw) for classes, k in zip(of, each, strict=True)]
+        texts = [without_end(part[i]) for part, some in zip(parts, kept, strict=True) for i in some]
+        means = torch.stack([states.mean(1) for states, _ in layers(model, texts)], 1)
+        classes = [numbers[one[i]] for one, some in zip(of, kept, strict=True) for i in some]
+        yield from _told(name, means, torch.tensor(classes), len(kept[0]))
 
 
 def _told(name: str, vectors: Tensor, classes: Tensor, fitted: int) -> Iterator[Row]:
@@ -76,6 +123,31 @@ def best_layer(figures: Figures, name: str) -> int:
 def length_before_speech(figures: Figures) -> float:
     """The layer that tells most of the part of speech less that of the length."""
     return best_layer(figures, SPEECH) - best_layer(figures, LENGTH)
+
+
+def before_then_speech(figures: Figures) -> float:
+    """The layer that tells most of the part of speech less that of the word before."""
+    return best_layer(figures, SPEECH) - best_layer(figures, BEFORE)
+
+
+def mood_before_kind(figures: Figures) -> float:
+    """The layer that tells most of the kind of a sentence less that of the mood."""
+    return best_layer(figures, KIND) - best_layer(figures, MOOD)
+
+
+def kind_before_source(figures: Figures) -> float:
+    """The layer that tells most of the kind of text less that of the kind of a sentence."""
+    return best_layer(figures, SOURCE) - best_layer(figures, KIND)
+
+
+def kind_told(figures: Figures) -> float:
+    """The accuracy for the kind of a sentence at its best layer, lower end."""
+    return max(figures.all("low", tells=KIND))
+
+
+def source_told(figures: Figures) -> float:
+    """The accuracy for the kind of text at its best layer, lower end."""
+    return max(figures.all("low", tells=SOURCE))
 
 
 def speech_before_mood(figures: Figures) -> float:

@@ -13,8 +13,13 @@ from clearhead_lab.replacements import with_batch_norm
 from clearhead_lab.texts import N_CHARACTERS, manual
 
 PAD, LENGTH = N_CHARACTERS, 64
-WHOLE, PADDED, SMALL = "16 texts", "16 texts with padding", "1 text"
-BATCHES = {WHOLE: (16, LENGTH), PADDED: (16, 4), SMALL: (1, LENGTH)}
+BATCHES = {
+    "16 texts": (16, LENGTH),
+    "16 texts with padding": (16, 4),
+    "8 texts": (8, LENGTH),
+    "4 texts": (4, LENGTH),
+    "1 text": (1, LENGTH),
+}
 """Texts in a batch, and the shortest of them; the others end anywhere between."""
 NORMS = ("LayerNorm", "BatchNorm")
 
@@ -44,7 +49,7 @@ def by_frequency() -> float:
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
-    """Loss on whole new texts outside training, after training in three kinds of batches."""
+    """Loss on whole new texts outside training, after training in five kinds of batches."""
     yield Row({"batches": "frequencies alone", "norm": "no network"}, {"loss": by_frequency()})
     for kind, sizes in BATCHES.items():
         for norm in NORMS:

@@ -23,9 +23,9 @@ KINDS = (
 """The parts of each network: residual connections, norms, feed-forwards."""
 
 
-def network(depth: int) -> Transformer:
+def network(depth: int, n_heads: int = 4) -> Transformer:
     """An encoder with matrices that keep the size of what they read."""
-    config = stack(64, 64, n_layers=depth)
+    config = stack(64, 64, n_layers=depth, n_heads=n_heads)
     init = c.Init(matrices="xavier", depth_scaled=False)
     return Transformer(c.ModelConfig(encoder=config, head=c.NoHead(), init=init))
 
@@ -47,9 +47,14 @@ def through(blocks: Transformer, x: Tensor, *, residual: bool, norm: bool, ffn: 
 
 
 def likeness(x: Tensor) -> float:
-    """The mean cosine between different tokens."""
-    unit = torch.nn.functional.normalize(x[0], dim=-1)
-    return ((unit @ unit.mT).sum() - TOKENS).item() / (TOKENS * (TOKENS - 1))
+    """The mean cosine between different tokens of a text."""
+    unit, n = torch.nn.functional.normalize(x, dim=-1), x.shape[1]
+    return ((unit @ unit.mT).sum((1, 2)).mean() - n).item() / (n * (n - 1))
+
+
+def differences(x: Tensor) -> float:
+    """The share of the vectors of a text that is not their mean."""
+    return ((x - x.mean(1, keepdim=True)).norm() / x.norm()).item()
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
@@ -64,12 +69,11 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             if depth not in depths:
                 continue
             (gradient,) = torch.autograd.grad((out * torch.randn_like(out)).sum(), x, retain_graph=True)
-            centred = (out - out.mean(1, keepdim=True)).norm() / out.norm()
             yield Row(
                 {"parts": kind, "depth": depth},
                 {
                     "likeness": likeness(out),
-                    "share of differences": centred.item(),
+                    "share of differences": differences(out),
                     "size": out.square().mean().sqrt().item(),
                     "gradient": gradient.norm().item(),
                 },
