@@ -83,7 +83,7 @@ def _short(value: Any) -> Any:
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """The points of the faithfulness curve that a page asks for (ui/src/views/circuits/circuits.svelte.ts)."""
 STEPS, EDGES = (0, 5), 300
-"""The steps of integrated gradients that a page offers, and the edges that it draws at most."""
+"""The steps of integrated gradients that a page offers, and the edges that a file lists at most."""
 STEPS_LARGE, EDGES_LARGE = (0,), 60
 """The same of a larger model, whose circuit takes longer than everything else in the file."""
 TERMS = 8

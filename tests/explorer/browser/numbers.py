@@ -51,7 +51,7 @@ def mismatches(shown: Mapping[tuple[int, int], str], values: Sequence[Sequence[f
 
 
 def terms_agree(rows_of: Callable[[str], list[list[str]]], score: QKAttribution, carried: OVAttribution) -> None:
-    """Asserts that the tables of *Why it looks there* are Python's split of a score and of what it carries."""
+    """Asserts that the tables of *Why does it look there?* are Python's split of a score and of what it carries."""
     *rows, total = rows_of("The largest terms of the score")
     assert [agrees(row[-1], term) for row, (*_, term) in zip(rows, score.top(12), strict=False)] == [True] * 12
     assert agrees(total[-1], score.score)

@@ -45,7 +45,7 @@ def test_why_a_head_looks_there(open_place: Open, serve_input: Callable[[str], S
     at = {"stack": stack, "part": part, "layer": 1, "head": 1, "query": 3, "key": 1}
     served, cell = serve_input(name), f"{stack}.blocks.1.{part}.scores[h=1,t=3,s=1]"
     opened = open_place(where, served, fragment(*INPUTS[name], view="attention", **at))
-    opened.button("Why it looks there: terms").focus()
+    opened.button("Why does it look there?").focus()
     opened.press("Enter")
     model = served.model
     with LOCK:
@@ -56,7 +56,7 @@ def test_why_a_head_looks_there(open_place: Open, serve_input: Callable[[str], S
     eventually(lambda: terms_agree(opened.rows, expected, carried))
     assert violations(opened.page) == []
     fits(opened.page)
-    opened.page.locator(".why button.link").filter(has_text="FFN 0").first.click()
+    opened.page.locator(".why button.link").filter(has_text="feed-forward 0").first.click()
     becomes(lambda: opened.fragment().get("view"), "ffn")
 
 

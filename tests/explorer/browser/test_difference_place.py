@@ -19,7 +19,7 @@ from tests.explorer.browser.page import Served, becomes, eventually, fragment
 from tests.explorer.browser.seeing import are
 from tests.small_models import TEXTS
 
-PLANTED, NAMED = "decoder.blocks.1.attn.z[h=1]", "Decoder, block 1, head 1"
+PLANTED, NAMED = "decoder.blocks.1.attn.z[h=1]", "Block 1, head 1"
 
 
 @pytest.fixture(scope="module")

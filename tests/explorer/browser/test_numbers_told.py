@@ -25,21 +25,26 @@ CROSS = "decoder.blocks.1.cross"
     ("step", "at"),
     [
         ("scaled", f"{CROSS}.scores[h=1,t=2,s=1]"),
-        ("masked", f"{CROSS}.scores[h=1,t=2,s=1]"),
         ("softmax", f"{CROSS}.weights[h=1,t=2,s=1]"),
-        ("weighted", f"{CROSS}.z[h=1,t=2,k=0]"),
+        ("weighted", f"{CROSS}.z[h=1,t=2,k=K]"),
     ],
 )
 def test_this_number_is_the_number_of_the_step(open_page: Open, step: str, at: str) -> None:
+    """Of the sum it is the largest component."""
     opened = open_page("translator", fragment(TEXT, TARGET, **PLACE, step=step))
     opened.unfold()
-    becomes(lambda: opened.page.locator(".change code.address").inner_text(), at)
     seen = opened.served.trace(TEXT, TARGET)[0]
+    at = at.replace("K", str(int(seen[f"{CROSS}.z[h=1,t=2]"].abs().argmax())))
+    becomes(lambda: opened.page.locator(".change code.address").inner_text(), at)
     assert agrees(opened.page.locator("#cell").get_attribute("placeholder") or "", float(seen[at]))
 
 
-def test_a_score_before_its_scale_is_not_edited_by_itself(open_page: Open) -> None:
-    opened = open_page("translator", fragment(TEXT, TARGET, **PLACE, step="scores"))
+@pytest.mark.parametrize(("step", "at"), [("scores", "scores.product"), ("masked", "masked")])
+def test_a_score_before_its_scale_or_behind_the_mask_is_not_edited_by_itself(
+    open_page: Open, step: str, at: str
+) -> None:
+    opened = open_page("translator", fragment(TEXT, TARGET, **PLACE, step=step))
+    becomes(lambda: opened.page.locator(".made .what code").inner_text(), f"{CROSS}.{at}[h=1,t=2,s=1]")
     opened.unfold()
     opened.page.get_by_text("This number follows from others").wait_for()
     assert opened.page.locator("#cell").count() == 0

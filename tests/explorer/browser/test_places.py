@@ -44,7 +44,7 @@ def test_the_output(spot: Spot) -> None:
 
 
 def test_a_norm(spot: Spot) -> None:
-    """How long every vector is before and after; x + f(x)."""
+    """How long every vector is before, normed and times its gain; x + f(x)."""
     page = spot.seen.opened
     show(page, "norm")
     post = spot.model.config.output.norm_place == "post"
@@ -55,15 +55,14 @@ def test_a_norm(spot: Spot) -> None:
     assert isinstance(parameters.eps, float)
     mean, spread = x.mean(), (x.var(correction=0) + parameters.eps).sqrt()
     gain, shift = (parameters.get_parameter(name).detach().double() for name in ("weight", "bias"))
-    after = (x - mean) / spread * gain + shift
+    normed = (x - mean) / spread
+    after = normed * gain + shift
     close = float(torch.cosine_similarity(before, branch, dim=0))
 
     def is_right() -> None:
         long = {row[0]: row[1:] for row in page.rows("Norm: how long")}
-        rows = [
-            cells for name, cells in long.items() if name and agrees(cells[0], float(x.norm()))
-        ]  # The last has the ends.
-        assert any(agrees(cells[-1], float(after.norm())) for cells in rows), (long, x.norm(), after.norm())
+        sizes = [float(one.norm()) for one in (x, normed, after)]
+        assert any(all(map(agrees, cells, sizes)) for cells in long.values()), (long, sizes)
         said = page.page.locator("main p", has_text="cosine").first.inner_text()
         all_right(said.partition(").")[0], branch.norm() / before.norm(), math.degrees(math.acos(close)), close)
 
@@ -87,7 +86,7 @@ def test_the_feed_forward(spot: Spot) -> None:
             first = max(0, min(len(all_post) - 16, spot.t - 8))
             for shown, value in zip(cells, all_post[first : first + 16, unit], strict=True):
                 assert agrees(shown, float(value)) if shown else abs(value) <= peak / 20, (unit, shown, value)
-        told = page.page.locator("main #top").inner_text()
+        told = page.page.locator("main .headline").inner_text()
         found = re.search(r"(\d+) of (\d+) units, unit (\d+) most", told)
         assert found is not None
         assert [int(one) for one in found.groups()] == [int((pre > 0).sum()), len(post), units[0]]
@@ -201,7 +200,7 @@ def test_logits_and_shares(spot: Spot) -> None:
 
     eventually(is_right)
     if getattr(head, "transform", False):  # The filler's.
-        said(page.page.locator("main").inner_text, "no part has a share of its own")
+        said(page.page.locator("main").inner_text, "cannot be told apart")
         return
     if isinstance(head, ClassificationHead):
         return

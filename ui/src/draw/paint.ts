@@ -96,7 +96,7 @@ export function paintBars(ctx: CanvasRenderingContext2D, grid: Grid, region: Reg
     ctx.fillStyle = css(palette.colours.line);
     ctx.fillRect(0, ground, width, 1);
     for (let c = 0; c < region.cols; c++) {
-      const value = grid.at(region.row + r, region.col + c), high = Math.abs(value) * scale * (weight?.(region.row + r) ?? 1);
+      const value = grid.at(region.row + r, region.col + c), high = Math.min(h / 2 - 2, Math.abs(value) * scale * (weight?.(region.row + r) ?? 1));
       if (!(high > 0)) continue;
       ctx.fillStyle = ctx.strokeStyle = css(value < 0 ? palette.colours.neg : palette.sequential(0.75, hue));
       if (value > 0) ctx.fillRect(c * w + gap / 2, ground - high, w - gap, high);

@@ -32,7 +32,7 @@ export function describeModel(about: About): string {
 }
 
 /** "Decoder, block 1, cross-attention, head 0": as much of it as is given; in a model of one stack without its name. */
-export function placeName({ config }: Plan, { stack, layer, part, head }: Pick<Page, "stack" | "layer"> & Partial<Pick<Page, "part" | "head">>): string {
+export function placeName({ config }: Pick<Plan, "config">, { stack, layer, part, head }: Pick<Page, "stack" | "layer"> & Partial<Pick<Page, "part" | "head">>): string {
   const both = config.encoder && config.decoder, names = { stack: t(`overview.${stack}`), n: layer, head: head ?? 0, part: partName(part) };
   const block = t(both ? "overview.block_of" : "crumb.layer", names);
   const name = part === undefined ? block : head === undefined ? t("crumb.part", { block, part: names.part }) : t(both ? "overview.head_of" : "overview.head", names);

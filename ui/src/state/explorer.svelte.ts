@@ -56,8 +56,9 @@ export class Explorer {
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** Of run A. */
   decided: Decided | null = $state.raw(null);
-  /** The head that a link without one begins at, until the deciding one is known or the reader has chosen. */
+  /** Where the page itself has gone, of a link that leaves it open: to the most telling head, then to the deciding one. */
   #begun: Telling | null = null;
+  #isDecided = false;
   /** The walk that was recorded here, or that came with the link. */
   own = $state.raw<Walk | null>(null);
   onpage: ((fragment: string) => void) | null = null;
@@ -79,7 +80,7 @@ export class Explorer {
     explorer.#take(fragment);
     const { a, page } = explorer;
     if (a && page.mode !== "learn" && isPlain(fragment)) Object.assign(page, (explorer.#begun = mostTelling(a)));
-    else if (a && isPlain(fragment, CELL) && !isPlain(fragment, ["head"])) Object.assign(page, mostTelling(a, `${explorer.at}.z[h=${page.head}]`));
+    else if (a && isPlain(fragment, CELL) && !isPlain(fragment, ["head"])) Object.assign(page, mostTelling(a, page.part === "cross" && isPlain(fragment, ["layer"]) ? "" : `${explorer.at}.z[h=${page.head}]`));
     return explorer;
   }
 
@@ -103,12 +104,23 @@ export class Explorer {
       const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], p = tensors.get("p")?.data[i] ?? NaN;
       const word = this.wordOf(json.decided?.part?.at[0]);
       this.decided = { run: a, position: json.position ?? 0, word, head: at && was && p <= 1 ? { z: at, was, p } : null };
-      const begun = this.#begun;
-      this.#begun = null;
-      const isThere = begun && Object.entries(begun).every(([name, value]) => this.page[name as keyof Telling] === value);
-      if (at && isThere) this.go(mostTelling(a, at, word) ?? {});
+      if (at && this.isBegun && !this.#isDecided) this.begin(mostTelling(a, at, word) ?? {});
+      this.#isDecided = true;
     }, () => null); // A place shows what it can without it.
     return () => asking.abort();
+  }
+
+  /** Goes where the reader has not chosen to go. */
+  begin(at: Partial<Page>): void {
+    this.go(at);
+    const { stack, layer, part, head, query, key } = this.page;
+    this.#begun = { stack, layer, part, head, query, key };
+  }
+
+  /** Whether the reader has not chosen yet where to look in the model. */
+  get isBegun(): boolean {
+    const { page } = this, begun = this.#begun;
+    return begun !== null && page.mode !== "learn" && Object.entries(begun).every(([name, value]) => page[name as keyof Telling] === value);
   }
 
   /** The word at an address that decides, where the answer is one of a whole text: the places begin there. A decoder's begin where its answer is made. */

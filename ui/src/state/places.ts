@@ -62,7 +62,7 @@ const ROWS = [
   { name: "circuits", list: "whole", asks: "circuits", reads: "position", answers: true, chapter: "residuals" },
   { name: "examples", list: "whole", of: "head", answers: true, when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
   { name: "geometry", list: "whole", of: "block", reads: "query", chapter: "encoder" },
-  { name: "scale", list: "whole", of: "head", reads: "pair", acts: ["scale"] },
+  { name: "scale", list: "whole", of: "head", acts: ["scale"] },
   { name: "features", list: "whole", asks: "features", reads: "query", when: ({ features }) => Boolean(features?.length) },
   { name: "generation", list: "whole", asks: "generate", answers: true, chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
   { name: "patching", list: "whole", asks: "patching", reads: "position", answers: true, when: (about) => (about.plan.config.encoder ?? about.plan.config.decoder)!.input.kind === "tokens" && chooses(about) },

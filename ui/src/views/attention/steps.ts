@@ -72,17 +72,19 @@ export function exponentials(scores: ArrayLike<number>): { powers: number[]; sum
   return { powers, sum: powers.reduce((all, x) => all + x, 0) };
 }
 
-/** Of all queries that whose strongest key the factor changes most, and the share of that key with the factor and without it; what positions add stays as it is. */
-export function mostScaled(place: AttentionPlace, product: ArrayLike<number>, scores: ArrayLike<number>, factor: number, trained = factor) {
+/** Of each query its open keys and their shares with the factor and without it; what positions add stays as it is. */
+export function scaledRows(place: AttentionPlace, product: ArrayLike<number>, scores: ArrayLike<number>, factor: number, trained = factor) {
   const m = place.keys.length;
-  const rows = place.queries.map((_, query) => {
+  return place.queries.map((_, query) => {
     const at = place.keys.flatMap((_, s) => (!place.closed(query, s) && Number.isFinite(scores[query * m + s]) ? [s] : []));
     const plain = at.map((s) => product[query * m + s] ?? 0), added = at.map((s, i) => (scores[query * m + s] ?? 0) - plain[i]! * factor);
     const scaled = softmax(plain.map((x, i) => x * trained + added[i]!)), unscaled = softmax(plain.map((x, i) => x + added[i]!)), best = argmax(unscaled);
-    return { query, key: at[best] ?? 0, with: scaled[best]!, without: unscaled[best]!, gain: unscaled[best]! - Math.max(...scaled) };
+    return { query, key: at[best] ?? 0, at, scaled, unscaled, with: scaled[best]!, without: unscaled[best]!, gain: unscaled[best]! - Math.max(...scaled) };
   });
-  return rows.reduce((one, other) => (other.gain > one.gain ? other : one));
 }
+
+/** The one whose strongest key the factor changes most. */
+export const mostOf = <T extends { gain: number }>(rows: readonly T[]): T => rows.reduce((one, other) => (other.gain > one.gain ? other : one));
 
 /** A query's scores, −∞ where they are closed, and its weights. Some models give each head a score that no key has, which
  *  takes a part of the sum: it stands behind those of the keys. */

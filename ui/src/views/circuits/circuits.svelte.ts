@@ -4,8 +4,8 @@ import { messageOf } from "../../core/errors";
 import type { Host } from "../../core/host";
 import type { CircuitsQuestion, CircuitsReply, Edge, FaithfulnessReply } from "../../core/protocol";
 
-/** Edges that a page draws at most. */
-export const MOST = 300;
+/** Edges that a page lists at most. */
+const MOST = 1000;
 const SHARES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 /** The share that is shown first. */
 export const FIRST = 2;

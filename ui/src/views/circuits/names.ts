@@ -1,7 +1,7 @@
 /** The parts of a circuit in words. */
 
-import type { CircuitsReply, Edge, ModelConfig, StackName } from "../../core/protocol";
-import { t } from "../../parts/kit";
+import type { CircuitsReply, Edge, ModelConfig } from "../../core/protocol";
+import { placeName, t } from "../../parts/kit";
 import { partOf } from "./circuits";
 
 /** The name of a writer or a reader: "Decoder, block 3, head 2"; unless `brief`, with what of a head reads. */
@@ -14,13 +14,7 @@ export function partTitle(at: string, config: ModelConfig, brief = false): strin
     return head < 0 ? t(at.endsWith("error") ? "circuits.error" : "circuits.others", { ...of, site }) : t("circuits.feature", { ...of, site, feature: head });
   }
   const what = kind === "ffn" ? t("patching.at.ffn") : t(part === "cross" ? "patching.cross" : "patching.head", { h: head });
-  return t("patching.part", { ...of, what }) + (!brief && /^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
-}
-
-/** A block, with its stack where the model has two: "Decoder, block 3". */
-export function blockName({ encoder, decoder }: ModelConfig, stack: StackName, n: number): string {
-  const block = t("patching.block", { n });
-  return encoder && decoder ? `${t(`stack.${stack}`)}, ${block}` : block;
+  return t("crumb.part", { block: placeName({ config }, { stack, layer }), part: what }) + (!brief && /^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
 }
 
 /** Where most of what an edge's writer adds to the answer stands, if it is at one token. */

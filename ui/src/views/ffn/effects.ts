@@ -2,10 +2,9 @@
 
 import type { Edit, RunRequest, StackName } from "../../core/protocol";
 import { argmax } from "../../core/vectors";
-import { sharesAt, wordOf, type Explorer } from "../../parts/kit";
+import { placeName, sharesAt, wordOf, type Explorer } from "../../parts/kit";
 import { Run } from "../../state/run";
 import { answers, nameOf } from "../answers.svelte";
-import { blockName } from "../circuits/names";
 import { feedForwardOf } from "./feedforward";
 
 export interface Part { stack: StackName; layer: number; at: string; name: string }
@@ -18,7 +17,7 @@ const MOST = 12;
 /** Every feed-forward, of few; else those at one address. */
 export function partsOf({ plan }: Run, own = ""): Part[] {
   const all = (["encoder", "decoder"] as const).flatMap((stack) => Array.from({ length: plan.config[stack]?.n_layers ?? 0 }, (_, layer) =>
-    ({ stack, layer, at: feedForwardOf(plan, `${stack}.blocks.${layer}`)?.out ?? "", name: blockName(plan.config, stack, layer) }))).filter(({ at }) => at);
+    ({ stack, layer, at: feedForwardOf(plan, `${stack}.blocks.${layer}`)?.out ?? "", name: placeName(plan, { stack, layer }) }))).filter(({ at }) => at);
   return all.length > MOST ? all.filter(({ at }) => at === own) : all;
 }
 

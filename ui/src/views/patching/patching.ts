@@ -1,7 +1,7 @@
 /** What a patching sweep asks for, the rows as matrices, and a cell as an edit. */
 
-import type { Edit, RunRequest, StackName } from "../../core/protocol";
-import { num, percent, t, type Run } from "../../parts/kit";
+import type { Edit, ModelConfig, RunRequest, StackName } from "../../core/protocol";
+import { num, percent, placeName, t, type Run } from "../../parts/kit";
 
 export const PARTS = ["resid", "attn", "ffn", "heads"] as const;
 export type SweptPart = (typeof PARTS)[number];
@@ -19,12 +19,12 @@ export interface Swept {
 /** A cell that a reader chose. */
 export interface Cell { at: string; axis: "t" | "h"; index: number }
 
-/** A site in words, such as "Encoder, block 0, head 3", or with what `tokens` calls its position. */
-export function named(site: string, tokens: readonly string[] = []): string {
+/** A site in words, such as "Encoder, block 0, head 3" or in a model of one stack "Block 0, head 3", or with what `tokens` calls its position. */
+export function named(site: string, config: ModelConfig, tokens: readonly string[] = []): string {
   const [, stack, n = "", value = "", axis, index = ""] = /^(\w+)\.blocks\.(\d+)\.(\w+)[\w.]*(?:\[(\w)=(?:\d+ )?(.*)\])?$/.exec(site) ?? [];
   if (!stack) return site;
   const what = axis === "h" ? t(value === "cross" ? "patching.cross" : "patching.head", { h: index }) : t(`patching.at.${value}`) + (axis ? ` ${tokens[Number(index)] ?? index}` : "");
-  return t("patching.part", { stack: t(`stack.${stack}`), n, what });
+  return t("crumb.part", { block: placeName({ config }, { stack: stack as StackName, layer: Number(n) }), part: what });
 }
 
 /** Rows by address as one matrix for each kind; rows that are still to come are NaN. */

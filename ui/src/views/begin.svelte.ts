@@ -1,0 +1,17 @@
+/** Where a place begins: what is seen best there, unless the reader has chosen where to look. */
+
+import { untrack } from "svelte";
+import type { Explorer } from "../parts/kit";
+import type { Page } from "../state/page";
+
+/** Goes to `to` once it is known. What was chosen before comes back when the place is left, or `to` is null again. */
+export function begins(app: Explorer, to: () => Partial<Page> | null | undefined): void {
+  const isKnown = $derived(Boolean(to()));
+  $effect(() => {
+    if (!isKnown) return;
+    const at = untrack(to)!, names = Object.keys(at) as (keyof Page)[], before = untrack(() => app.isBegun && Object.fromEntries(names.map((name) => [name, app.page[name]])) as Partial<Page>);
+    if (!before) return;
+    untrack(() => app.go(at));
+    return () => { if (names.every((name) => app.page[name] === at[name])) app.go(before); };
+  });
+}
