@@ -221,7 +221,7 @@ class Overview:
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
             t, s = counted.T
-            norm, far = v.float().norm(dim=-1), 1 + (self.position - t).abs()
+            norm, far = v.float().norm(dim=-1), 1 + (self._made - t).abs()
             strengths.append((one.moved * weights[t, s] * norm[s] / norm.mean() / far.sqrt()).cpu())
             cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
             found.append(weights[t, s].float().cpu())
@@ -279,10 +279,18 @@ class Overview:
         if self._last == "encoder" and not self._regions:
             for lane, one in zip(self._groups["encoder"] or range(self._lengths["encoder"]), self.parts, strict=True):
                 found["encoder"][lane] += torch.tensor(one.moved).nan_to_num(-1.0)
-        pool = getattr(self._network.config.head, "pool", "")
-        if self._is_by_position or pool in ("first", "last"):
-            found[self._last][0 if pool == "first" else self.position] = float("inf")
+        if self._is_by_position or self._pool in ("first", "last"):
+            found[self._last][self._made] = float("inf")
         return found
+
+    @property
+    def _pool(self) -> str:
+        return getattr(self._network.config.head, "pool", "")
+
+    @property
+    def _made(self) -> int:
+        """The position whose last state makes the answer."""
+        return 0 if self._pool == "first" else self.position
 
     @cached
     def lanes(self) -> dict[str, Tensor]:

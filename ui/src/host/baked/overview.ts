@@ -86,7 +86,7 @@ export class Overview {
 
   /** The attention weights of the strongest heads, the strongest first. */
   async curves(pause: Pause): Promise<{ curves: CurveFacts[] }> {
-    const { position, at, moved } = await this.heads(pause), near = this.#answer(position), { values } = near.pass, many = this.#isPicture ? (await this.lanes(pause)).encoder! : null;
+    const { position, at, moved } = await this.heads(pause), made = this.pass.plan.config.head.pool === "first" ? 0 : position, near = this.#answer(position), { values } = near.pass, many = this.#isPicture ? (await this.lanes(pause)).encoder! : null;
     const edited = new Set(this.pass.edits.map((edit) => edit.at)), cells: { at: string; weight: number; strength: number; edit: Edit }[] = [];
     for (const i of [...at.keys()].sort((a, b) => (moved[b]! || 0) - (moved[a]! || 0)).slice(0, HEADS)) {
       const { path, index: [[, h]] } = parseAddress(at[i]!) as { path: string; index: [[string, number]] }, part = path.slice(0, -2);
@@ -99,7 +99,7 @@ export class Overview {
           const [s] = lane as [number], each = lane.map((s) => weights.data[(h * n + t) * m + s]!), weight = each.reduce((sum, x) => sum + x, 0);
           if (weight < Math.fround(LEAST_WEIGHT)) continue;
           const value = Array.from(row(z, h, t), (x, k) => lane.reduce((left, s, i) => left - each[i]! * row(keys, s)[k]!, x));
-          cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: (moved[i]! * weight * given[s]!) / mean([...given]) / Math.sqrt(1 + Math.abs(position - t)), edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
+          cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: (moved[i]! * weight * given[s]!) / mean([...given]) / Math.sqrt(1 + Math.abs(made - t)), edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
         }
       }
     }

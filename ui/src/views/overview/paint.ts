@@ -146,7 +146,7 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
   if (moved >= DRAWN) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
-    [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];
+    [g.strokeStyle, g.lineWidth] = [fill, Math.max(2, (marked ? 11 : 6) * weight)];
     stroke(g, curve);
   }
 }
@@ -169,11 +169,11 @@ export function along({ from, via, to }: Line, k: number): Point {
   return { x: from.x * (1 - k) ** 3 + half * s + to.x * k ** 3, y: from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k) };
 }
 
-/** Where a curve goes round a label of the stack that it comes to; none: it touches none, or, above all others, there is no room. */
-export function around(curve: Line, area: Area): { via?: Point } {
+/** Where a curve goes round a label of the stack that it comes to, a thick one below all; none: it touches none, or, above all others, there is no room. */
+export function around(curve: Line, area: Area, half = 0): { via?: Point } {
   const x = area.x[0]! - 44, near = Array.from({ length: 41 }, (_, i) => along(curve, i / 40)).filter((at) => Math.abs(at.x - x) < 36);
   const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15)), y = yOf(area, lane);
-  return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
+  return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
 }
 
 /** What is drawn, but the answers: points with a radius. */

@@ -90,6 +90,16 @@ export function telling(curves: readonly Curve[], z: string): Curve | null {
   return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
 }
 
+/** The way from some lanes to one by curves of one block after the other whose weakest is the strongest; it begins with `first`. */
+export function wayTo(goal: number, from: readonly number[], first: Curve[], curves: readonly Curve[], lane: (token: number) => number): Curve[] {
+  const ways = new Map(from.map((i) => [lane(i), { least: 1, way: first }]));
+  for (const one of [...curves].sort((x, y) => x.layer - y.layer)) {
+    const { least: before = 0, way = [] } = ways.get(lane(one.from)) ?? {}, least = Math.min(before, one.moved);
+    if (!(way.at(-1)?.layer! >= one.layer) && least > (ways.get(lane(one.to))?.least ?? 0)) ways.set(lane(one.to), { least, way: [...way, one] });
+  }
+  return ways.get(goal)?.way ?? [];
+}
+
 export const isSame = (one: Place, other: Place): boolean => one.stack === other.stack && one.layer === other.layer && one.part === other.part && one.head === other.head;
 
 /** "decoder, block 1, cross-attention, head 0"; in a model of one stack without its name. */
@@ -100,11 +110,14 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
   return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
 
+/** "one, two and three". */
+export const listed = (names: readonly string[]): string => new Intl.ListFormat(language()).format(names);
+
 /** "the word “thin”", "“dull” and “slow”", "the outlined part of the picture". */
 export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): string {
   const [first = 0, ...more] = own.filter((i) => !goesOn(tokens[i])).sort((x, y) => x - y);
   if (!tokens[first]?.span) return quoted(tokens, first);
-  return more.length ? new Intl.ListFormat(language()).format([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
+  return more.length ? listed([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
 }
 
 const isGap = (text: string): boolean => /^(<mask>|\[MASK\])$/.test(text);
@@ -117,8 +130,8 @@ export function plainOf(tokens: readonly Token[], i: number): string {
   return isSign ? t(i === 0 ? "overview.start" : "overview.end") : (span === null && /^<\|(.+)\|>$/.exec(text)?.[1]) || wordOf(text).trim() || text;
 }
 
-/** The tokens of a stack; a word that the model does not know, in the reader's letters. */
-export const wordsOf = ({ request, reply, plan }: Run, stack: StackName): Token[] => (reply.tokens[stack] ?? []).map((one) => (one.span && /^(<unk>|\[UNK\])$/.test(one.text)
+/** The tokens of a stack: the first, where it gets the label, as a picture's; and a word that the model does not know, in the reader's letters. */
+export const wordsOf = ({ request, reply, plan }: Run, stack: StackName): Token[] => (reply.tokens[stack] ?? []).map((one, i) => (!i && !one.span && plan.config.head.pool === "first" ? { ...one, text: "class" } : one.span && /^(<unk>|\[UNK\])$/.test(one.text)
   ? { ...one, text: t("overview.unknown", { text: ((stack === "decoder" && plan.config.encoder ? reply.target : request.text) ?? "").slice(...one.span) || one.text }) } : one));
 
 /** In a sentence: words in quotes, a patch by its place. */
@@ -139,7 +152,7 @@ export const likeness = (text: string): string => (text ? t("overview.likeness",
 export const DECIDES = 0.02;
 
 /** A curve with this share of its head's effect, and of the attention, is what the head is about. */
-const SHARE = 0.25, MOST = 0.5, FEW = 0.2;
+const SHARE = 0.25, MOST = 0.5;
 
 /** Whether what is read, most of the attention or of what moves, says what the head does. */
 export const tells = (reads: readonly Curve[], { moved }: Head): boolean => !!reads[0] && reads[0].moved >= Math.max(DECIDES, (reads.reduce((sum, { weight }) => sum + weight, 0) < MOST ? MOST : SHARE) * moved);
@@ -159,10 +172,9 @@ export interface Sentence { text: string; names: Record<string, string> }
 /** What is said of an answer as it is and otherwise, and what gains most then. */
 export interface Outcome { word: string; was: number; now: number; other: { word: string; p: number } | null }
 
-/** What a cause does to the answer, which comes first; what gains little, of much that was lost, does not take its place. */
+/** What a cause does to the answer, which comes first. */
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = percent): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
-  const rival = spelt(other.word), isRead = names.key === rival;
-  return { text: t(other.p < (was - now) / 3 && other.p < FEW ? "overview.off_none" : other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, key: isRead ? t("overview.part_word", { word: rival }) : names.key!, other: isRead || names.echo === rival ? t(isRead ? "overview.rival" : "overview.again", { word: rival }) : rival, now: percent(other.p) } };
+  return { text: t(other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: percent(other.p) } };
 }

@@ -7,7 +7,7 @@ export function tween(wanted: () => readonly number[]): { readonly current: read
     const from = untrack(() => current), to = wanted(), start = performance.now();
     if (from.length !== to.length || to.every((x, i) => x === from[i]) || matchMedia("(prefers-reduced-motion: reduce)").matches) return void (current = to);
     let frame = requestAnimationFrame(function step(now) {
-      const k = Math.max(0, Math.min(1, (now - start) / 340)), share = k < 0.5 ? 4 * k ** 3 : 1 - 4 * (1 - k) ** 3;
+      const k = Math.max(0, Math.min(1, (now - start) / 340)), share = 1 - (1 - k) ** 3;
       current = k < 1 ? to.map((x, i) => from[i]! + (x - from[i]!) * share) : to;
       if (k < 1) frame = requestAnimationFrame(step);
     });
