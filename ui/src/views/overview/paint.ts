@@ -172,7 +172,7 @@ export function along({ from, via, to }: Line, k: number): Point {
 /** Where a curve goes round a label of the stack that it comes to, a thick one below all; none: it touches none, or, above all others, there is no room. */
 export function around(curve: Line, area: Area, half = 0): { via?: Point } {
   const x = area.x[0]! - 44, near = Array.from({ length: 41 }, (_, i) => along(curve, i / 40)).filter((at) => Math.abs(at.x - x) < 36);
-  const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15)), y = yOf(area, lane);
+  const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15 + half)), y = yOf(area, lane);
   return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
 }
 
