@@ -13,7 +13,7 @@ from clearhead.analysis.lens import logit_lens
 from clearhead.config import ClassificationHead
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.trace import zero
-from tests.explorer.browser.conftest import spot_of
+from tests.explorer.browser.conftest import Open, spot_of
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, becomes, eventually, said
 from tests.explorer.browser.seeing import INPUTS, Spot, all_right, are, column, right
@@ -240,3 +240,15 @@ def test_the_lens(see, name: str) -> None:
         column(rows, lens.probabilities[layer, 0, int(position)])
 
     eventually(is_right)
+
+
+def test_a_place_begins_where_it_is_seen_best_and_gives_back_what_was_chosen(open_page: Open) -> None:
+    """The stream begins at the block that adds most; the next place has the block from before, and its own link."""
+    opened = open_page("writer")
+    show(opened, "heads")
+    before = opened.fragment()
+    show(opened, "residual")
+    block = opened.page.locator("main .headline b").inner_text().partition(",")[0]
+    becomes(opened.page.locator("main svg .chosen").all_text_contents, [block.lower()])
+    show(opened, "heads")
+    becomes(opened.fragment, before)

@@ -12,6 +12,7 @@ export function begins(app: Explorer, to: () => Partial<Page> | null | undefined
     const at = untrack(to)!, names = Object.keys(at) as (keyof Page)[], before = untrack(() => app.isBegun && Object.fromEntries(names.map((name) => [name, app.page[name]])) as Partial<Page>);
     if (!before) return;
     untrack(() => app.go(at));
-    return () => { if (names.every((name) => app.page[name] === at[name])) app.go(before); };
+    // An effect that ends reads what a state was before, and would write the place that is left into the link.
+    return () => queueMicrotask(() => names.every((name) => app.page[name] === at[name]) && app.go(before));
   });
 }
