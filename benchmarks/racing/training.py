@@ -29,7 +29,7 @@ class Benchmark:
 
 RANDOM: Kind = "nn.Transformer bf16, random batches"
 ANNOTATED: Kind = "annotated fp32, random batches"
-COMPILED: tuple[Kind, ...] = ("plain bf16", "plain bf16 compiled", "transformers bf16", "x-transformers bf16")
+GPTS: tuple[Kind, ...] = ("plain bf16", "plain bf16 compiled", "transformers bf16", "x-transformers bf16")
 OWN_COMPILED: Kind = "clearhead compiled"
 LARGE = {"d_model": 768, "n_layers": 12, "n_heads": 12, "vocab_size": 50_304, "length": 512, "batch": 2}
 BENCHMARKS = {
@@ -41,7 +41,7 @@ BENCHMARKS = {
         peers=(*PEERS, RANDOM),
         n_steps=3,
     ),
-    "gpt-small": Benchmark(GptWorkload(), goal=1.3, peers=COMPILED, n_steps=4),
+    "gpt-small": Benchmark(GptWorkload(), goal=1.3, peers=GPTS, n_steps=4),
     "gpt-small-fp32": Benchmark(
         GptWorkload(precision="fp32"), goal=1.9, peers=("plain fp32", "plain fp32 compiled"), n_steps=3
     ),

@@ -285,6 +285,7 @@ class Overview:
 
     @property
     def _pool(self) -> str:
+        """The vectors that the head reads; empty for a head without this field."""
         return getattr(self._network.config.head, "pool", "")
 
     @property

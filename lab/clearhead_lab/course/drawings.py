@@ -34,7 +34,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, strength: fl
 
 
 def number(value: float, decimals: int = 2) -> str:
-    """A value in two decimals. A nought has no sign."""
+    """A value with so many decimals. A nought has no sign."""
     return f"{round(value, decimals) + 0:.{decimals}f}".replace("-", "−")
 
 
