@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clearhead.analysis.comparison import LOGITS, differences, modules, reference_states, states, without_padding
 from clearhead.api import Model, load
-from clearhead.config import ClassificationHead, VectorHead, WaveInput
+from clearhead.config import ClassificationHead, ShortConvolution, VectorHead, WaveInput
 from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
@@ -187,6 +187,8 @@ def sides(ours: Model) -> tuple[bool, ...]:
         return (False,)
     if isinstance(head, VectorHead) and ours.generation.pad_id in ours.generation.end_ids:
         return (False,)  # The reference takes the first padding for the end of the text.
+    if isinstance(mixer := ours.config.first.mixer, ShortConvolution) and mixer.bias:
+        return (False,)  # In the reference the bias of padding reaches the first tokens (docs/checkpoints.md).
     return (False,) if isinstance(head, ClassificationHead) and head.pool == "first" else (False, True)
 
 
