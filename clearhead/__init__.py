@@ -1,5 +1,7 @@
 """clearhead: a Transformer you can see through."""
 
+import os
+
 from clearhead.version import __version__ as __version__
 
 TYPE_CHECKING = False  # As typing has it. The command line imports this first, before Ctrl-C is taken care of.
@@ -8,6 +10,12 @@ if TYPE_CHECKING:
     from clearhead.session.run import Run, compare, start, train
 
 __all__ = ["Model", "Run", "TwoTowerModel", "compare", "load", "load_towers", "start", "train"]
+SPINS = "10000"
+"""How often a thread of PyTorch looks for work before it sleeps (GOMP_SPINCOUNT; 300,000 by default), unless the
+environment says it. On a machine that others use, threads that look for long keep those from the processor that they
+wait for. OpenMP reads it when torch is imported: import clearhead first."""
+if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    os.environ["GOMP_SPINCOUNT"] = SPINS
 OF_RUNS = ("Run", "compare", "start", "train")
 
 

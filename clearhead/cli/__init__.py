@@ -1,15 +1,11 @@
 """The command line. It takes care of Ctrl-C before it imports anything that takes time."""
 
-import os
 import sys
 
 from clearhead.cli import interrupts
 
 __all__ = ["main"]
 
-SPINS = "10000"
-"""How often a thread of PyTorch looks for work before it sleeps (GOMP_SPINCOUNT; 300,000 by default). On a machine that
-others use, threads that look for long keep those from the processor that they wait for."""
 SIGNALLED = 128
 """Exit codes above it are those of signals."""
 
@@ -26,8 +22,6 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(code)
         return
     interrupts.end_at_once()
-    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = SPINS
     from clearhead.cli import streams
     from clearhead.cli.program import run
 
