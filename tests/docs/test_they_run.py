@@ -1,16 +1,18 @@
 """Every command and every block of Python in a guide runs, on small files and models, with warnings as errors."""
 
 import os
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clearhead.cli.commands import COMMANDS
 from clearhead_lab.course.commands import complaint
 from tests.conftest import ROOT
-from tests.docs.blocks import GUIDES, name
+from tests.docs.blocks import GUIDES, blocks, name
 from tests.docs.running import TABLES, Folder, items, skipped
 
 ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}
@@ -51,6 +53,19 @@ def test_it_runs(path: Path, folder_of: Callable[[str], Folder]):
             wrong.append(f"{name(path)}:{line}: {what.strip()}\n    {type(error).__name__}: {error}")
             print(wrong[-1], flush=True)
     assert wrong == [], "\n".join(wrong)
+
+
+def test_the_cosines_of_word_vectors_are_those_of_its_comments(shared_data: Path):
+    *_, block = blocks((ROOT / "docs/word-vectors.md").read_text(encoding="utf-8"))
+    text = block.text.replace("path/to/all-MiniLM-L6-v2", str(shared_data / "checkpoints/all-MiniLM-L6-v2-fp16"))
+    space: dict[str, Any] = {}
+    exec(text, space)
+    shown = re.findall(r"^(\S.*)  # ([\d., ]+)$", text, re.MULTILINE)
+    assert len(shown) == 5
+    for line, numbers in shown:
+        assert [round(one.item(), 2) for one in eval(f"[{line}]", space)] == [
+            float(number) for number in numbers.split(", ")
+        ]
 
 
 def test_every_help_ends_with_three_examples():
