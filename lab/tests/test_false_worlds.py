@@ -69,6 +69,7 @@ def drawn(random: Random) -> Parts:
         "mean_loss": loss,
         "loss_on": lambda *_: loss().item(),
         "sampled": lambda _, n, __, length: torch.zeros(n, length, dtype=torch.long),
+        "written": lambda _, text: text,
         "ahead": lambda *_: torch.full((8,), sign),
         "insulted": lambda _, starts, *__: torch.full((len(starts),), share()),
         "learn": learn,
@@ -260,6 +261,11 @@ def backwards(random: Random) -> World:
     return lambda _: {"read": read}
 
 
+def reading(random: Random) -> World:
+    """A network whose attention looks at the subject, and whose answers follow its value, in a share at random."""
+    return lambda _: {"read_at_subject": lambda *_: {name: random.choice(SHARES) for name in ("weight", "follows")}}
+
+
 def sending(_: Any) -> Parts:
     """A router that knows every subject."""
     subject = count()
@@ -275,7 +281,7 @@ def joining(random: Random) -> World:
     """Heads of which each joins the words of a role, or one distance between them does, at random."""
 
     def found(*_: Any) -> dict[str, tuple[torch.Tensor, list[int]]]:
-        roles = (*head_roles.GRAMMAR, head_roles.NEIGHBOUR, head_roles.ENDS, head_roles.BOTH)
+        roles = (*head_roles.GRAMMAR, head_roles.NEIGHBOUR, head_roles.ENDS, *head_roles.TWO)
         shares = {role: (random.random() < 0.5, random.random() < 0.5) for role in roles}
         return {
             role: (torch.full((9, 24), float(head)), [1] * 9 if near else [*range(9)])
@@ -316,6 +322,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     ),
     "causal-mask": (exchanged("decoder", "encoder"), changed("Chain", followers=16)),
     "compression": (lambda _: {"rounded_to": lambda *_: None},),
+    "ffn-memory": (reading(Random(0)),),
     "ffn-ratio": (lambda m: {"WIDTHS": dict.fromkeys(m["WIDTHS"], dict.fromkeys((1, 2, 4, 8), 32))},),
     "head-count": (changed("decoder", d_head=8),),
     "heads": (changed("decoder", d_head=8),),

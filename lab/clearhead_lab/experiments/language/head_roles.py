@@ -19,7 +19,9 @@ GRAMMAR = {
     "preposition": "case",
 }
 """The roles of the document's Table 8 as relations of Universal Dependencies, each between a word and its head."""
-NEIGHBOUR, ENDS, BOTH = "word before", "last and first word", "subject and place"
+NEIGHBOUR, ENDS, PLACE = "word before", "last and first word", "subject and place"
+TWO = {PLACE: "obl", "subject and object": "obj"}
+"""Two things of one verb: its subject, and a word of this relation."""
 PUNCTUATION, SPECIAL = "punctuation", "special tokens"
 SHORTEST, LONGEST = 7, 20
 CAT = "The DET 1 det, cat NOUN 2 nsubj, sat VERB -1 root, on ADP 5 case, the DET 5 det, mat NOUN 2 obl"
@@ -28,10 +30,11 @@ Pair = tuple[int, int]
 
 def pairs(sentence: Sequence[Word]) -> Iterator[tuple[str, Pair]]:
     """The role and the two words of each pair that a head could join."""
-    places = {word.head: i for i, word in enumerate(sentence) if word.relation == "obl"}
+    of_verbs = {(word.head, word.relation): i for i, word in enumerate(sentence)}
     for i, word in enumerate(sentence):
-        if word.relation == "nsubj" and word.head in places:
-            yield BOTH, (i, places[word.head])
+        for role, relation in TWO.items():
+            if word.relation == "nsubj" and (word.head, relation) in of_verbs:
+                yield role, (i, of_verbs[word.head, relation])
         for role, relation in GRAMMAR.items():
             if word.relation == relation and word.head >= 0:
                 yield role, (i, word.head)
@@ -89,4 +92,4 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
         yield Row({"role": kind}, estimate(weights[:, before[kind].mean(0).argmax()]))
     cat = [Word(text, tag, int(head), relation) for text, tag, head, relation in map(str.split, CAT.split(", "))]
     joins = {role: hits[:, best[role]].mean().item() for role, (hits, _) in found(model, [cat]).items() if role in best}
-    yield Row({"role": "the cat sat on the mat"}, {role: joins[role] for role in ("subject", "preposition", BOTH)})
+    yield Row({"role": "the cat sat on the mat"}, {role: joins[role] for role in ("subject", "preposition", PLACE)})
