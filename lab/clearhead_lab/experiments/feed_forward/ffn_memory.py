@@ -18,7 +18,7 @@ FEW, SOME, MANY = 10, 51, 102
 """A hundredth of the units, a twentieth and a tenth."""
 TRIED = 32
 """Facts of which the units are removed."""
-POST = "decoder.blocks.0.ffn.post"
+POST, ATTENTION = "decoder.blocks.0.ffn.post", "decoder.blocks.0.attn"
 
 
 def facts() -> tuple[Tensor, Tensor]:
@@ -56,12 +56,27 @@ def known(network: Transformer, pairs: Tensor, labels: Tensor, removed: Tensor) 
     return answers.view(len(removed), -1) == labels[:, -1]
 
 
+@torch.no_grad()
+def read_at_subject(network: Transformer, pairs: Tensor, labels: Tensor) -> dict[str, float]:
+    """The mean weight from the relation to the subject, and the share of answers that follow another subject's value.
+
+    Each fact gets the value of the subject before it in the list, and keeps its own key.
+    """
+    edit: dict[str, Edit] = {f"{ATTENTION}.v[s=0]": lambda v: v.roll(RELATIONS, 0)}
+    with trace(network, edit) as seen:
+        answers = network(pairs)[:, -1].argmax(-1)
+    own, other = labels[:, -1], labels[:, -1].roll(RELATIONS)
+    follows = (answers == other)[own != other].double().mean().item()
+    return {"weight": seen[f"{ATTENTION}.weights[t=1,s=0]"].mean().item(), "follows": follows}
+
+
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Accuracy on a fact and on the others without the units that say most of it, or as many at random."""
     pairs, labels = facts()
     network = build()
     learn(network, lambda: (pairs, labels), steps=400 if quick else 1000)
     yield Row({"removed": "nothing", "units": 0}, {"accuracy": accuracy(network, pairs, labels)})
+    yield Row({"exchanged": "value of the subject"}, read_at_subject(network, pairs, labels))
     tried = torch.randperm(len(pairs))[:TRIED]
     own = tried[:, None] == torch.arange(len(pairs))
     ranked = contributions(network, pairs, labels)[tried].argsort(1, descending=True)
