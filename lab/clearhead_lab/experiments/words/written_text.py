@@ -5,14 +5,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.learning import decoder, learn, log_probability, loss_on, sampled
-from clearhead_lab.texts import Chain
+from clearhead_lab.experiments.norms.norm_training import by_frequency
+from clearhead_lab.learning import DISTANCES, continued, decoder, learn, log_probability, loss_on
+from clearhead_lab.texts import N_CHARACTERS, manual
 
-WORDS, FOLLOWERS, LENGTH, TEXTS = 16, 4, 12, 1024
+LENGTH, TEXTS = 32, 1024
 GENERATIONS = 3
+
+
+def written(network: Transformer, text: Tensor) -> Tensor:
+    """Texts of the network, as many and as long, which begin with the first characters of these."""
+    return continued(network, text[:, :1], LENGTH - 1)
 
 
 @torch.no_grad()
@@ -21,31 +26,36 @@ def likeliest(network: Transformer, text: Tensor) -> Tensor:
     return text[log_probability(network, text).argsort(descending=True)[: len(text) // 2]]
 
 
+def texts_for_next(network: Transformer, real: Tensor, reads: str) -> Tensor:
+    """What the next network reads."""
+    if reads == "the likelier half":
+        return likeliest(network, written(network, torch.cat([real, real])))
+    texts = written(network, real)
+    return torch.cat([texts, real]) if reads == "real text beside it" else texts
+
+
 def taught(texts: Tensor, steps: int) -> Transformer:
     """A new network that has read these texts."""
-    network = decoder(WORDS, d_model=32, positions=c.Learned(max_length=LENGTH))
+    network = decoder(N_CHARACTERS, d_model=32, positions=DISTANCES)
 
     def batch() -> tuple[Tensor, Tensor]:
-        some = texts[torch.randint(len(texts), (32,))]
+        some = texts[torch.randint(len(texts), (16,))]
         return some[:, :-1], some[:, 1:]
 
     learn(network, batch, steps=steps)
     return network
 
 
-def measure(seed: int, quick: bool) -> Iterator[Row]:
-    """The loss on real text over its entropy, generation by generation, by what each one reads."""
-    chain = Chain(WORDS, followers=FOLLOWERS, seed=seed)
-    n, steps = (32, 60) if quick else (TEXTS, 200)
-    real = chain.text(n, LENGTH)
-    fresh = chain.batch(512, LENGTH - 1)
+def measure(_: int, quick: bool) -> Iterator[Row]:
+    """The loss on new text of Python's manual, generation by generation, by what each one reads."""
+    n, steps = (32, 60) if quick else (TEXTS, 400)
+    real = manual().batch(n, LENGTH)[0]
     first = taught(real, steps)
+    yield Row({"reads": "frequencies alone"}, {"frequencies": by_frequency()})
     for reads in ("all that was written", "the likelier half", "real text beside it"):
         network = first
         for generation in range(GENERATIONS + 1):
             if generation:
-                texts = sampled(network, 2 * n, WORDS, LENGTH)
-                texts = likeliest(network, texts) if reads == "the likelier half" else texts[:n]
-                network = taught(torch.cat([texts, real]) if reads == "real text beside it" else texts, steps)
-            loss = loss_on(network, *fresh)
-            yield Row({"reads": reads, "generation": generation}, {"loss": loss - chain.entropy})
+                network = taught(texts_for_next(network, real, reads), steps)
+            loss = loss_on(network, *manual().valid_batch(256, LENGTH))
+            yield Row({"reads": reads, "generation": generation}, {"loss": loss})
