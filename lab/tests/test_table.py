@@ -1,6 +1,8 @@
 """The table of all experiments: what it says of each result, and the page that it stands in."""
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +148,14 @@ def test_documented_table_is_of_experiments_as_they_are():
     found = [row.split(" | ")[0] for row in rows if row.startswith("| **")]
     assert found
     assert set(found) <= {f"| **{one.name}**: {one.claim} *{one.source}*" for one in experiments().values()}
+
+
+def test_the_page_names_the_experiments_that_read_the_manual():
+    _, _, listed = DOCS.read_text(encoding="utf-8").partition("Twelve experiments train")
+    named = {*re.findall(r"`([\w-]+)`", listed.partition(" also read ")[0])}
+    assert named == {
+        one.name for one in experiments().values() if "manual" in vars(sys.modules[one.measure.__module__])
+    }
 
 
 def test_interrupted_run_of_all_says_what_it_keeps(monkeypatch, tmp_path, capsys):
