@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, states
 from clearhead.api import Model, load
@@ -103,10 +104,20 @@ def runs(theirs: Any, case: Case, left: bool) -> bool:
 
 @contextmanager
 def doubled(theirs: Any, ours: Model) -> Iterator[None]:
-    """Both in float64, where rounding explains no difference."""
+    """Both in float64, where rounding explains no difference; also where a module casts to float32 by itself."""
+
+    class Wide(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is Tensor.float:
+                return args[0].double()
+            wide = [torch.float64 if one is torch.float32 else one for one in args]
+            named = {k: torch.float64 if v is torch.float32 else v for k, v in (kwargs or {}).items()}
+            return func(*wide, **named)
+
     theirs.double()
     ours.network.double()
-    yield
+    with Wide():
+        yield
     theirs.float()
     ours.network.float()
 
