@@ -1,6 +1,5 @@
 /** What to do or look at next in a place: what decides the answer, as it was measured; else what follows on this place. */
 
-import { mostTelling } from "../state/telling";
 import type { PlaceName } from "../state/places";
 import { hasPlace, placeOf } from "../state/places";
 import { answerAt, percent, placeName, t, tokensOf, wordOf, type Explorer } from "./kit";
@@ -12,7 +11,7 @@ const FOLLOWS: Partial<Record<PlaceName, PlaceName>> = {
 export function nextOf(app: Explorer): { said: string; act: () => void } | null {
   const { a, about, at, decided, page } = app, measured = decided?.run === a ? decided.head : null;
   const fell = measured && answerAt(app).position === decided?.position && percent(measured.p) !== percent(measured.was.p) ? measured : null;
-  const told = a && fell && mostTelling(a, fell.z), values = fell && told && { head: placeName(about.plan, told), word: wordOf(fell.was.word), from: percent(fell.was.p), to: percent(fell.p) };
+  const told = decided?.told, values = fell && told && { head: placeName(about.plan, told), word: wordOf(fell.was.word), from: percent(fell.was.p), to: percent(fell.p) };
   const here = placeOf(page.view), to = FOLLOWS[page.view];
   if (fell && told && values && !app.b) {
     const isHere = fell.z === `${at}.z[h=${page.head}]`;

@@ -57,7 +57,13 @@ export function tokensOf(state: Explorer, stack: StackName): Token[] {
   return state.shown?.reply.tokens[stack] ?? [];
 }
 
-/** Their texts, as they are shown. */
+/** Their texts, as they are shown: a piece with what of its word is before it, and dots where the word goes on. */
 export function textsOf(tokens: readonly Token[]): string[] {
-  return tokens.map(({ text }) => tokenText(text));
+  const texts: string[] = [], marked = tokens.some(({ text }) => /^([▁Ġ]|##)/.test(text));
+  const goesOn = (i: number): boolean => {
+    const { text = "", span } = tokens[i] ?? {}, before = tokens[i - 1];
+    return text.startsWith("##") || (marked && !!span && span[0] === before?.span?.[1] && /^[\p{LC}'’]/u.test(text) && /\p{LC}$/u.test(before.text));
+  };
+  tokens.forEach(({ text }, i) => texts.push(i && goesOn(i) ? texts[i - 1] + text.replace(/^##/, "") : text));
+  return texts.map((text, i) => tokenText(text) + (goesOn(i + 1) ? "…" : ""));
 }

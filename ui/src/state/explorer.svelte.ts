@@ -12,13 +12,13 @@ import { CELL, fromFragment, isPlain, toFragment } from "./permalink";
 import { addPlaces, hasPlace, placeOf, type PlaceName } from "./places";
 import type { Told } from "./python";
 import { Run } from "./run";
-import { mostTelling, type Telling } from "./telling";
+import { curvesIn, mostTelling, pairOf, type Telling } from "./telling";
 
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
 
-/** What is decided in a run, as the overview measures it: at which position, the word without which the one answer of a text moves more than without any head, and the head without which the first answer, `was`, falls most, to `p`. */
-interface Decided { run: Run; position: number; word?: number | undefined; head: { z: string; was: OverviewAnswer; p: number } | null }
+/** What is decided in a run, as the overview measures it: at which position, the pair that the places begin with, and the head without which the first answer, `was`, falls most, to `p`. */
+interface Decided { run: Run; position: number; told: Telling | null; head: { z: string; was: OverviewAnswer; p: number } | null }
 
 interface Good { page: Page; past: Page[]; future: Page[] }
 
@@ -99,14 +99,14 @@ export class Explorer {
     const { a, host, about: { answers, plan: { config } } } = this, asking = new AbortController();
     // A file would measure it in the page itself, before what the reader looks at.
     if (!a || !this.hasOverview || !answers.includes("export") || !/^(language|tagging|classification)$/.test(config.head.kind) || untrack(() => this.decided?.run === a)) return;
-    const position = untrack(() => this.page.position);
-    host.ask("overview", { run: a.request, part: "heads", later: true, ...(position !== null && { position }) }, asking.signal).then(({ json, tensors }) => {
+    const position = untrack(() => this.page.position), ask = (part: "heads" | "curves") => host.ask("overview", { run: a.request, part, later: true, ...(position !== null && { position }) }, asking.signal);
+    ask("heads").then(async ({ json, tensors }) => {
       const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], p = tensors.get("p")?.data[i] ?? NaN;
-      const word = this.wordOf(json.decided?.part?.at[0]);
-      this.decided = { run: a, position: json.position ?? 0, word, head: at && was && p <= 1 ? { z: at, was, p } : null };
-      if (at && this.isBegun && !this.#isDecided) this.begin(mostTelling(a, at, word) ?? {});
+      const told = at ? pairOf(a, at, curvesIn(await ask("curves"))) : null;
+      this.decided = { run: a, position: json.position ?? 0, told, head: at && was && p <= 1 ? { z: at, was, p } : null };
+      if (told && this.isBegun && !this.#isDecided) this.begin(told);
       this.#isDecided = true;
-    }, () => null); // A place shows what it can without it.
+    }).catch(() => null); // A place shows what it can without it.
     return () => asking.abort();
   }
 
@@ -121,12 +121,6 @@ export class Explorer {
   get isBegun(): boolean {
     const { page } = this, begun = this.#begun;
     return begun !== null && page.mode !== "learn" && Object.entries(begun).every(([name, value]) => page[name as keyof Telling] === value);
-  }
-
-  /** The word at an address that decides, where the answer is one of a whole text: the places begin there. A decoder's begin where its answer is made. */
-  wordOf(at = ""): number | undefined {
-    const { decoder, head: { kind } } = this.about.plan.config;
-    return decoder || /language|span/.test(kind) || !at ? undefined : Number(/\d+(?=]$)/.exec(at));
   }
 
   /** The side that is shown. Without a B it is A. */
@@ -163,14 +157,6 @@ export class Explorer {
   /** The address of the current attention, such as `encoder.blocks.1.attn`. */
   get at(): string {
     return attentionAt(this.page);
-  }
-
-  /** The token that a place of one token is about. The embedding begins with the one that the deciding head reads, or a mark reads. */
-  get word(): number {
-    const { a, page, decided } = this, { view, mode, stack, part, query, key } = page;
-    if (!a || view !== "embedding" || mode === "learn" || part !== "attn" || decided?.word === query) return query;
-    const told = decided?.run === a && decided.head ? mostTelling(a, decided.head.z) : null, tokens = a.reply.tokens[stack] ?? [];
-    return (told?.part === part && told.stack === stack && told.query === query && told.key === key) || (tokens[query]?.span === null && tokens[key]?.span) ? key : query;
   }
 
   /** The number that the reader looks at: chosen at this place, of an address that the shown run has. */

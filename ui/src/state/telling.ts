@@ -1,14 +1,45 @@
 /** The head and the pair of tokens that a reader looks at first. */
 
-import type { StackName, Token } from "../core/protocol";
+import { parseAddress } from "../core/address";
+import type { Reply } from "../core/host";
+import type { OverviewReply, StackName, Token } from "../core/protocol";
 import type { Page, Part } from "./page";
 import type { Run } from "./run";
+
+export interface Place { stack: StackName; layer: number; part: Part; head: number }
+/** One attention weight: token `to` reads token `from`. */
+export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number; p: number }
+
+export function placeOf(at: string): Place & { index: Record<string, number>; z: string } {
+  const { path, index } = parseAddress(at), [, stack, layer, part] = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)/.exec(path)!;
+  const found = Object.fromEntries(index), head = found.h ?? 0;
+  return { stack: stack as StackName, layer: Number(layer), part: part as Part, head, index: found, z: `${stack}.blocks.${layer}.${part}.z[h=${head}]` };
+}
+
+export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
+  return (json.curves ?? []).map(({ at, weight, moved, p }): Curve => {
+    const { index, ...place } = placeOf(at);
+    return { ...place, to: index.t ?? 0, from: index.s ?? 0, weight, moved, p: p ?? NaN };
+  });
+}
+
+/** The strongest curve of a head: of another word, if there is one that matters. */
+export function telling(curves: readonly Curve[], z: string): Curve | null {
+  const own = curves.filter((one) => one.z === z && (one.part === "cross" || one.to !== one.from));
+  return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
+}
+
+/** Where the places begin: at the pair of a head that carries most into the answer; if none was measured, at what its words look at. */
+export function pairOf(run: Run, z: string, curves: readonly Curve[]): Telling | null {
+  const told = telling(curves, z);
+  return told ? { stack: told.stack, layer: told.layer, part: told.part, head: told.head, query: told.to, key: told.from } : mostTelling(run, z);
+}
 
 export type Telling = Pick<Page, "stack" | "layer" | "part" | "head" | "query" | "key">;
 
 /** Of the cross-attentions, or else of all, the head in which each word looks most at a word of its own choice; or the one
- *  at `z`, `encoder.blocks.0.attn.z[h=3]`. It is seen at the word that looks most, or at `word`. */
-export function mostTelling(run: Run, z = "", word?: number): Telling | null {
+ *  at `z`, `encoder.blocks.0.attn.z[h=3]`. It is seen at the word that looks most. */
+export function mostTelling(run: Run, z = ""): Telling | null {
   const all = run.plan.ops.flatMap(({ out }) => {
     const found = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)\.weights$/.exec(out);
     return found ? [{ out, stack: found[1] as StackName, layer: Number(found[2]), part: found[3] as Part }] : [];
@@ -26,7 +57,7 @@ export function mostTelling(run: Run, z = "", word?: number): Telling | null {
       const chosen = new Set(looks.filter(({ share }) => share > 0).map(({ key }) => key));
       const score = looks.reduce((sum, { share }) => sum + share, 0) * chosen.size;
       if (score <= most) return;
-      const query = word ?? looks.reduce((top, { share }, i) => (share > looks[top]!.share ? i : top), 0);
+      const query = looks.reduce((top, { share }, i) => (share > looks[top]!.share ? i : top), 0);
       [most, best] = [score, { stack, layer, part, head, query, key: looks[query]!.key }];
     });
   }

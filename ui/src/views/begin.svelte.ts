@@ -16,3 +16,11 @@ export function begins(app: Explorer, to: () => Partial<Page> | null | undefined
     return () => queueMicrotask(() => names.every((name) => app.page[name] === at[name]) && app.go(before));
   });
 }
+
+/** The word that the head of the story reads, about which the places of one word begin. */
+export function wordTold(app: Explorer): Partial<Page> | null {
+  const { a, decided } = app;
+  if (!a || decided?.run !== a || !decided.told) return null;
+  const { layer, part, key } = decided.told, stack = part === "cross" ? "encoder" : decided.told.stack;
+  return { stack, layer: Math.min(layer, a.plan.config[stack]!.n_layers - 1), part: "attn", query: key };
+}

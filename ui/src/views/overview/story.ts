@@ -4,9 +4,10 @@ import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
 import { language, partName, percent, short, t, wordOf, type Run } from "../../parts/kit";
-import type { Part } from "../../state/page";
+import { placeOf, type Curve, type Place } from "../../state/telling";
 
-export interface Place { stack: StackName; layer: number; part: Part; head: number }
+export { curvesIn, telling, type Curve, type Place } from "../../state/telling";
+
 /** How much of the answer moves without it, 0 to 1, and the probability of the first answer then; NaN: not measured. */
 export interface Head extends Place { z: string; moved: number; p: number }
 export interface Choice { id: number; word: string; p: number }
@@ -15,20 +16,11 @@ export interface Share { sites: string[]; moved: number; p: number; stack: Stack
 /** `instead` gains most without the part, or without the head that decides; `words`: what moves without each, where no head decides. */
 export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null; part: Share | null; words: Share[]; instead: Choice | null }
 
-/** One attention weight: token `to` reads token `from`. */
-export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number; p: number }
-
 /** A word's stream, or that of several words, a region of a picture or a stretch of a sound together. */
 export interface Lane { tokens: number[] }
 /** NaN: not measured. */
 export interface Grid { rows: number; lanes: number; at(row: number, lane: number): number }
 export interface Lanes { lanes: Partial<Record<StackName, Lane[]>>; streams: Partial<Record<StackName, Grid>> }
-
-function placeOf(at: string): Place & { index: Record<string, number>; z: string } {
-  const { path, index } = parseAddress(at), [, stack, layer, part] = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)/.exec(path)!;
-  const found = Object.fromEntries(index), head = found.h ?? 0;
-  return { stack: stack as StackName, layer: Number(layer), part: part as Part, head, index: found, z: `${stack}.blocks.${layer}.${part}.z[h=${head}]` };
-}
 
 export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
   const moved = tensors.get("moved")!.data, p = tensors.get("p")?.data;
@@ -40,13 +32,6 @@ export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
 function shareIn({ at: sites, moved, p }: DecidedPart): Share {
   const tokens = sites.flatMap((at) => parseAddress(at).index.map(([, i]) => i));
   return { sites, moved, p: p ?? NaN, stack: sites[0]!.split(".")[0] as StackName, tokens };
-}
-
-export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
-  return (json.curves ?? []).map(({ at, weight, moved, p }): Curve => {
-    const { index, ...place } = placeOf(at);
-    return { ...place, to: index.t ?? 0, from: index.s ?? 0, weight, moved, p: p ?? NaN };
-  });
 }
 
 export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
@@ -82,12 +67,6 @@ export function isMarker(tokens: readonly Token[], i: number): boolean {
 /** What a token reads in a head that the answer needs, first what moves it most. */
 export function mostRead(curves: readonly Curve[], { z, to, moved }: Curve): Curve[] {
   return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1 && one.moved >= SHARE * moved).sort((one, other) => other.moved - one.moved).slice(0, 3);
-}
-
-/** The strongest curve of a head: of another word, if there is one that matters. */
-export function telling(curves: readonly Curve[], z: string): Curve | null {
-  const own = curves.filter((one) => one.z === z && (one.part === "cross" || one.to !== one.from));
-  return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
 }
 
 /** The way from some lanes to one by curves of one block after the other whose weakest is the strongest; it begins with `first`. */
