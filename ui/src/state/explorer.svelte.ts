@@ -12,13 +12,13 @@ import { CELL, fromFragment, isPlain, toFragment } from "./permalink";
 import { addPlaces, hasPlace, placeOf, type PlaceName } from "./places";
 import type { Told } from "./python";
 import { Run } from "./run";
-import { curvesIn, mostTelling, pairOf, type Telling } from "./telling";
+import { curvesIn, mostTelling, toldOf, type First, type Telling } from "./telling";
 
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
 
-/** What is decided in a run, as the overview measures it: at which position, the pair that the places begin with, and the head without which the first answer, `was`, falls most, to `p`. */
-interface Decided { run: Run; position: number; told: Telling | null; head: { z: string; was: OverviewAnswer; p: number } | null }
+/** What is decided in a run, as the overview measures it: at which position, the pair and the word that the places begin with, and the head without which the first answer, `was`, falls most, to `p`. */
+interface Decided extends First { run: Run; position: number; head: { z: string; was: OverviewAnswer; p: number } | null }
 
 interface Good { page: Page; past: Page[]; future: Page[] }
 
@@ -102,9 +102,9 @@ export class Explorer {
     const position = untrack(() => this.page.position), ask = (part: "heads" | "curves") => host.ask("overview", { run: a.request, part, later: true, ...(position !== null && { position }) }, asking.signal);
     ask("heads").then(async ({ json, tensors }) => {
       const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], p = tensors.get("p")?.data[i] ?? NaN;
-      const told = at ? pairOf(a, at, curvesIn(await ask("curves"))) : null;
-      this.decided = { run: a, position: json.position ?? 0, told, head: at && was && p <= 1 ? { z: at, was, p } : null };
-      if (told && this.isBegun && !this.#isDecided) this.begin(told);
+      const seen = at ? toldOf(a, at, curvesIn(await ask("curves"))) : { told: null, word: null };
+      this.decided = { run: a, position: json.position ?? 0, ...seen, head: at && was && p <= 1 ? { z: at, was, p } : null };
+      if (seen.told && this.isBegun && !this.#isDecided) this.begin(seen.told);
       this.#isDecided = true;
     }).catch(() => null); // A place shows what it can without it.
     return () => asking.abort();

@@ -29,12 +29,18 @@ export function telling(curves: readonly Curve[], z: string): Curve | null {
   return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
 }
 
-/** Where the places begin: at the pair of a head that carries most into the answer; if none was measured, at what its words look at. */
-export function pairOf(run: Run, z: string, curves: readonly Curve[]): Telling | null {
-  const told = telling(curves, z);
-  return told ? { stack: told.stack, layer: told.layer, part: told.part, head: told.head, query: told.to, key: told.from } : mostTelling(run, z);
+/** Where the places begin: at the pair of a head that carries most into the answer; if none was measured, at what its words look at.
+ *  Those of one word begin at the one that is read; of a text that is translated, at what that one reads most of. */
+export function toldOf(run: Run, z: string, curves: readonly Curve[]): First {
+  const best = telling(curves, z), told = best ? { stack: best.stack, layer: best.layer, part: best.part, head: best.head, query: best.to, key: best.from } : mostTelling(run, z);
+  if (!told) return { told, word: null };
+  const { stack, layer, part, key } = told;
+  if (part !== "cross") return { told, word: { stack, layer, query: key } };
+  const from = curves.filter((one) => one.stack === "encoder" && one.to === key && one.from !== key).reduce<Curve | null>((most, one) => (most && most.moved >= one.moved ? most : one), null);
+  return { told, word: { stack: "encoder", layer: from?.layer ?? 0, part: "attn", query: from?.from ?? key } };
 }
 
+export interface First { told: Telling | null; word: Partial<Page> | null }
 export type Telling = Pick<Page, "stack" | "layer" | "part" | "head" | "query" | "key">;
 
 /** Of the cross-attentions, or else of all, the head in which each word looks most at a word of its own choice; or the one

@@ -17,10 +17,5 @@ export function begins(app: Explorer, to: () => Partial<Page> | null | undefined
   });
 }
 
-/** The word that the head of the story reads, about which the places of one word begin. */
-export function wordTold(app: Explorer): Partial<Page> | null {
-  const { a, decided } = app;
-  if (!a || decided?.run !== a || !decided.told) return null;
-  const { layer, part, key } = decided.told, stack = part === "cross" ? "encoder" : decided.told.stack;
-  return { stack, layer: Math.min(layer, a.plan.config[stack]!.n_layers - 1), part: "attn", query: key };
-}
+/** The word of the story, about which the places of one word begin. */
+export const wordTold = ({ a, decided }: Explorer): Partial<Page> | null => (decided?.run === a ? (decided?.word ?? null) : null);
