@@ -230,7 +230,7 @@ def test_the_lens(see, name: str) -> None:
         lens = logit_lens(spot.model.network, spot.seen.trace, k=5)
         layer = lens.addresses.index(f"{spot.stack}.blocks.{found[1]}.resid_post")
         words = spot.model.tokenizer.tokens(lens.ids[layer, 0, int(position)].tolist())
-        assert [word for word, *_ in rows] == words
+        assert [word for word, *_ in rows] == [word.removeprefix("▁") for word in words]
         column(rows, lens.probabilities[layer, 0, int(position)])
 
     eventually(is_right)
