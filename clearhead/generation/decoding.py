@@ -61,8 +61,7 @@ class Decoding:
         self.paths.obstacle = obstacle(network)
         is_known = self.paths.obstacle is None
         on_cpu = next(network.parameters()).device.type == "cpu"
-        # A recording writes keys and values into cells, which states do not have.
-        self.records = self.length is not None and is_known and on_cpu and not network.keeps_states
+        self.records = self.length is not None and is_known and on_cpu
         self.fast = packing.ready(network, rows=self.slots) if is_known else network
         self.takes_largest = self.wants_largest and self.slots == 1 and self.records
         self.screened = self.known_screen()

@@ -92,6 +92,16 @@ class State:
     __repr__ = brief
 
     values: tuple[Tensor, ...] = ()
+    is_fixed: bool = False
+    """Whether each step writes into the same memory."""
+
+    def keep(self, *values: Tensor) -> None:
+        """Replaces what is kept."""
+        if not self.is_fixed:
+            self.values = values
+            return
+        for own, value in zip(self.values, values, strict=True):
+            own.copy_(value)
 
     def select(self, index: Tensor) -> None:
         """Keeps these rows of the batch, in this order."""
@@ -99,7 +109,7 @@ class State:
 
     def move(self, rows: Tensor, sources: Tensor) -> None:
         """Copies row sources[i] to row rows[i]; the other rows stay unchanged."""
-        self.values = tuple(value.index_copy(0, rows, value.index_select(0, sources)) for value in self.values)
+        self.keep(*(value.index_copy(0, rows, value.index_select(0, sources)) for value in self.values))
 
 
 @dataclass
@@ -123,6 +133,12 @@ class Cache(ABC):
     length: int = 0
     valid: Tensor | None = None
     """b s: which cached cells hold a token; None for all."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The keys, values and states of the text."""
+        kept = ((block.attn.k, block.attn.v, *block.mix.values) for block in self.blocks)
+        return [x for block in kept for x in block if x is not None]
 
     @abstractmethod
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
@@ -214,18 +230,18 @@ class FixedCache(Cache):
     @classmethod
     def of(cls, past: Cache, room: int) -> Self:
         """A copy of a cache with this many cells; the cache itself does not change."""
-        first = past.blocks[0].attn.k
-        assert first is not None
         assert past.length < room
-        at = torch.tensor([past.length - 1], device=first.device)
+        at = torch.tensor([past.length - 1], device=past.tensors[0].device)
         blocks: list[BlockCache] = []
         for block in past.blocks:
-            assert block.attn.k is not None
-            assert block.attn.v is not None
-            k, v = _moved(block.attn.k, room), _moved(block.attn.v, room)
-            # Masked, but 0 times their content must be 0.
-            k[:, :, past.length :], v[:, :, past.length :] = 0, 0
-            blocks.append(BlockCache(FixedKeyValues(k, v, (k, v), at=at), block.cross))
+            attn: KeyValues = block.attn
+            if attn.k is not None and attn.v is not None:
+                k, v = _moved(attn.k, room), _moved(attn.v, room)
+                # Masked, but 0 times their content must be 0.
+                k[:, :, past.length :], v[:, :, past.length :] = 0, 0
+                attn = FixedKeyValues(k, v, (k, v), at=at)
+            state = State(tuple(map(torch.clone, block.mix.values)), is_fixed=True)
+            blocks.append(BlockCache(attn, block.cross, state))
         valid = past.valid
         if valid is not None:
             valid = torch.cat([valid, valid.new_ones(len(valid), room - past.length)], 1)
@@ -236,11 +252,11 @@ class FixedCache(Cache):
         length = int(self.at) + 1
         blocks: list[BlockCache] = []
         for block in self.blocks:
-            assert block.attn.k is not None
-            assert block.attn.v is not None
-            cells = block.attn.k, block.attn.v
-            k, v = (cell[:, :, :length] for cell in cells)
-            blocks.append(BlockCache(GrowingKeyValues(k, v, cells), block.cross))
+            attn: KeyValues = block.attn
+            if attn.cells is not None:
+                k, v = (cell[:, :, :length] for cell in attn.cells)
+                attn = GrowingKeyValues(k, v, attn.cells)
+            blocks.append(BlockCache(attn, block.cross, State(block.mix.values)))
         return GrowingCache(blocks, length, None if self.valid is None else self.valid[:, :length])
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:

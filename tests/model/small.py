@@ -61,6 +61,12 @@ LAYERS: dict[str, dict[str, Any]] = {
     },
 }
 
+MIXERS: dict[str, dict[str, Any]] = {
+    "gated_delta": {"mixer": c.GatedDelta(n_heads=4, n_key_heads=2, d_key=4, d_value=5, layers=(0,)), "norm": "rms"},
+    "state_space": {"mixer": c.StateSpace(n_heads=4, d_head=6, d_state=5, n_groups=2, beside=True)},
+    "selective_scan": {"mixer": c.SelectiveScan(d_inner=10, d_state=3, rank=2)},
+    "short_convolution": {"mixer": c.ShortConvolution(bias=True, layers=(1,))},
+}
 
 WITHIN = ("rotary", "relative", "alibi")
 

@@ -102,9 +102,9 @@ FIXED = {name: small.PAIRS[name] for name in [*small.PAIRS][::7]} | small.LAYERS
 
 @torch.no_grad()
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", [*FIXED, *small.MIXERS])
 def test_fixed_cells_change_nothing(name: str, padded: bool):
-    network = small.decoder(**FIXED[name])
+    network = small.decoder(**(FIXED | small.MIXERS)[name])
     prompt = Tokens.pad(sequences(5, 2, 3) if padded else sequences(4, 4), left=True)
     growing = network.new_cache()
     network.decode(prompt, None, growing)

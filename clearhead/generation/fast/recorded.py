@@ -52,8 +52,8 @@ class Recorded:
             self.cache = FixedCache.of(past, room)
             self.room, self.length = room, past.length + 1
             self.ids = tokens.ids.clone()
-            cells = [cell for block in self.cache.blocks for cell in (block.attn.k, block.attn.v) if cell is not None]
-            recorder = _Recorder([self.ids, self.cache.at, *cells, *network.parameters(), *network.buffers()])
+            given = [self.ids, self.cache.at, *self.cache.tensors]
+            recorder = _Recorder([*given, *network.parameters(), *network.buffers()])
             with recorder:
                 logits = recorder.followed(network).decode(Tokens(self.ids), memory, self.cache)
             self.runs, self.logits = recorder.runs(logits), logits
@@ -72,14 +72,22 @@ class Recorded:
         assert self.left
         self.length += 1
         self.ids.copy_(tokens.ids)
+        is_checked = self.length % CHECKED == 0
+        before = [[x.clone() for x in block.mix.values] for block in self.cache.blocks if is_checked]
         for run in self.runs:
             run()
-        if self.length % CHECKED == 0:
-            self.cache.at -= 1
+        if is_checked:
+            self.take_back(before)
             if not _is_near(self.logits, self.network.decode(Tokens(self.ids), self.memory, self.cache)):
-                self.cache.at -= 1
+                self.take_back(before)
                 raise NotRepeatedError
         return self.logits
+
+    def take_back(self, states: list[list[Tensor]]) -> None:
+        """Takes back a step, before which these were the states of the blocks."""
+        self.cache.at -= 1
+        for block, values in zip(self.cache.blocks, states, strict=True):
+            block.mix.keep(*values)
 
 
 def room_for(rows: int, length: int, most: int) -> int:

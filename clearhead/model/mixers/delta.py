@@ -130,7 +130,7 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
             if asked(self, "state") and documents is None:
                 y, s = self.through_states(given, start, y)
         if state is not None:
-            state.values = (*last, s)
+            state.keep(*last, s)
         gate = tap(self, "gate", F.silu(by_heads(layout.unpack(self.gate(x)), self.n_heads)), "b h t k")
         y = self.norm(tap(self, "read", y, "b h t k").to(self.log_speed.dtype))
         return self.combine(y * gate, onto or layout)

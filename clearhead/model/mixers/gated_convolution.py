@@ -25,7 +25,7 @@ class GatedConvolution(Mixer):
         made = tap(self, "input", layout.unpack(self.in_gate(x) * self.value(x)), "b t d")
         made, last = self.conv(made, layout, state.values[0] if state is not None and state.values else None)
         if state is not None:
-            state.values = (last,)
+            state.keep(last)
         z = tap(self, "z", gate * tap(self, "conv", made, "b t d"), "b t d")
         return tap(self, "out", self.out((onto or layout).pack(z)), "b t d")
 

@@ -73,7 +73,7 @@ class ChannelStates(Mixer, Deriving):
             else:
                 y, last = scan((*given, self.rate), before[1], documents)
                 if state is not None:
-                    state.values = end, last
+                    state.keep(end, last)
             if asked(self, "weights"):
                 y = y + self._change(*given, documents)
             y = y + given[0] * self.skip

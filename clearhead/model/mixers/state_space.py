@@ -92,7 +92,7 @@ class SelectiveStateSpace(Mixer, Deriving):
             chunk, see = (x.shape[-2], self._see) if tracing() else (CHUNK, None)
             y, kept = scan(given, kept, documents, keep=keep, chunk=chunk, see=see)
             if state is not None and kept is not None:
-                state.values = *ends, kept
+                state.keep(*ends, kept)
         y = tap(self, "y", y.transpose(1, 2).flatten(2), "b t d")
         gate = F.silu(tap(self, "gate", self._mapped("gate", x, layout), "b t d"))
         z = y * gate if self.norm is None else self.norm(y) * gate if self.norms_first else self.norm(y * gate)

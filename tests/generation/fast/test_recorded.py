@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.generation import Finished, complete, decoding, generate
 from clearhead.generation.decoding import Decoding
-from clearhead.generation.fast.recorded import CannotRecordError, Recorded, room_for
+from clearhead.generation.fast import recorded as recorded_steps
+from clearhead.generation.fast.recorded import CannotRecordError, NotRepeatedError, Recorded, room_for
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.fast.int4 import rounded_to_four_bits
@@ -20,7 +21,7 @@ from tests.generation.networks import BOS, EOS, PAD, network
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences, visits
 
-SOME = {name: small.PAIRS[name] for name in [*small.PAIRS][::6]} | small.LAYERS
+SOME = {name: small.PAIRS[name] for name in [*small.PAIRS][::6]} | small.LAYERS | small.MIXERS
 EXPERTS = {"experts": c.Experts(n=4, n_chosen=2, d_ff=8, shared=8)}
 
 
@@ -61,6 +62,23 @@ def test_every_mechanism(name: str, padded: bool):
     repeats(small.decoder(**SOME[name]), Tokens.pad(sequences(5, 2, 3) if padded else sequences(5), left=True))
 
 
+@pytest.mark.parametrize("name", small.MIXERS)
+def test_a_compared_step_reads_the_state_before_it(name: str, monkeypatch):
+    monkeypatch.setattr(recorded_steps, "CHECKED", 4)
+    net = small.decoder(**small.MIXERS[name])
+    repeats(net, Tokens(ids(2, 5)))
+    monkeypatch.setattr(recorded_steps, "_is_near", lambda *_: False)
+    plain, past, step = net.new_cache(), net.new_cache(), Tokens(ids(1, 1))
+    with torch.inference_mode():
+        for cache in (plain, past):
+            net.decode(Tokens(ids(1, 6)), None, cache)
+        refused = Recorded(net, step, None, past, room=12)
+        net.decode(step, None, plain)
+        with pytest.raises(NotRepeatedError):
+            refused(step)
+        assert_close(net.decode(step, None, refused.cache.growing()), net.decode(step, None, plain))
+
+
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("kind", ["experts", "int8", "int4", "cross", "cross int8"])
 def test_every_kind_of_part(kind: str, n: int):
@@ -96,6 +114,15 @@ def test_the_same_texts(cross: bool, settings: dict[str, Any], early: list[int],
     assert early
     monkeypatch.setattr(decoding, "obstacle", lambda _: "a test")
     assert found == texts(net, **settings)
+
+
+@pytest.mark.parametrize("name", small.MIXERS)
+def test_the_same_texts_by_states(name: str, early: list[int], monkeypatch):
+    net = small.decoder(**small.MIXERS[name])
+    found = texts(net, beams=2)
+    assert early
+    monkeypatch.setattr(decoding, "obstacle", lambda _: "a test")
+    assert found == texts(net, beams=2)
 
 
 def test_a_text_longer_than_its_room(early: list[int], monkeypatch):
