@@ -12,7 +12,7 @@ from clearhead.model.attention import Combining, by_heads
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer, kept_shares
+from clearhead.model.mixers.mixer import CausalConvolution, Mixer, kept_shares, share
 from clearhead.model.norm import RMSNorm, unit
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, only_sized
 from clearhead.trace import asked, changed, tap, tell_padding, tracing
@@ -63,7 +63,7 @@ def delta_by_chunks(
     for at in range(0, q.shape[2], size):
         q_, k_, v_, decay_ = (x[:, :, at : at + size] for x in (q, k, v, decay))
         kept, total = kept_shares(decay_), decay_.cumsum(2)
-        since, left, whole = total.exp()[..., None], kept[:, :, -1, :, None], total[..., -1:, None].exp()
+        since, left, whole = share(total)[..., None], kept[:, :, -1, :, None], share(total[..., -1:, None])
         if documents is not None and last is not None:
             own = documents[:, at : at + size]
             kept = kept * (own[:, None, :, None] == own[:, None, None, :])

@@ -12,7 +12,7 @@ from clearhead.model.attention import by_heads
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer, Recomputed, kept_shares, softplus_steps
+from clearhead.model.mixers.mixer import CausalConvolution, Mixer, Recomputed, kept_shares, share, softplus_steps
 from clearhead.model.mode import Part
 from clearhead.model.norm import PLAIN
 from clearhead.model.ops import KINDS, Deriving, Kind, Sized, Steps, its_inputs, only_sized
@@ -224,7 +224,7 @@ def scan(
             return c @ state.mT + x * skip[:, None, None], state
         for start in range(0, t, chunk):
             own = slice(start, start + chunk)
-            kept, reads = kept_shares(decay[:, :, own]), decay[:, :, own].cumsum(-1).exp()
+            kept, reads = kept_shares(decay[:, :, own]), share(decay[:, :, own].cumsum(-1))
             if documents is not None:
                 now, last = documents[:, None, own], documents[:, None, max(start - 1, 0), None]
                 kept, reads = kept * (now[..., None] == now[..., None, :]), reads * (now == last)
