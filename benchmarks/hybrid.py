@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 
 LENGTH = 512
-WRITTEN = 32
+WRITTEN = 64
 GOALS = {"prefill of 512": 1.2, "step": 1.5, "training step": 1.2}
 SIZES = {
     "vocab_size": 50_304, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
@@ -35,18 +36,21 @@ QUICK = {"vocab_size": 200, "hidden_size": 64, "intermediate_size": 128, "num_hi
 
 app = App(name="python -m benchmarks.hybrid", help="States and attention in one network, against the reference.")
 
+Seconds = tuple[float, ...]
+Turn = Callable[[], Seconds]
 
-def ours(network: Transformer, ids: Tensor) -> tuple[float, ...]:
-    """Processor seconds of each of the three, as `clearhead generate` and a training loop have them."""
+
+def ours(network: Transformer, ids: Tensor) -> tuple[Turn, Turn]:
+    """What writes and what trains, as `clearhead generate` and a training loop do."""
 
     def generate(n: int) -> object:
         config = GenerationConfig(max_new_tokens=n, min_new_tokens=n, end_ids=(0,))
-        return list(complete(network.eval(), [ids[0].tolist()], config=config))
+        return list(complete(network.eval(), [ids[0].tolist()], config=config, scored=False))
 
-    return *written(generate), trained(network, lambda: network(Tokens(ids), labels=ids.roll(-1)[0]) / LENGTH)
+    return turns(network, generate, lambda: network(Tokens(ids), labels=ids.roll(-1)[0]) / LENGTH)
 
 
-def theirs(model: Any, ids: Tensor) -> tuple[float, ...]:
+def theirs(model: Any, ids: Tensor) -> tuple[Turn, Turn]:
     """The same of the reference."""
     lengths = {"eos_token_id": 0, "pad_token_id": 0, "attention_mask": torch.ones_like(ids), "do_sample": False}
 
@@ -54,10 +58,25 @@ def theirs(model: Any, ids: Tensor) -> tuple[float, ...]:
         with torch.inference_mode():
             return model.eval().generate(ids, max_new_tokens=n, min_new_tokens=n, **lengths)
 
-    return *written(generate), trained(model, lambda: F.cross_entropy(model(ids).logits[0], ids.roll(-1)[0]))
+    return turns(model, generate, lambda: F.cross_entropy(model(ids).logits[0], ids.roll(-1)[0]))
 
 
-def written(generate: Callable[[int], object]) -> tuple[float, float]:
+def turns(network: nn.Module, generate: Callable[[int], object], loss: Callable[[], Tensor]) -> tuple[Turn, Turn]:
+    """`written` and `trained` of one of the two."""
+    return (lambda: written(generate)), (lambda: (trained(network, loss),))
+
+
+def race(rivals: Sequence[Turn], rounds: int) -> list[list[Seconds]]:
+    """Seconds of the two in turn, after one round that does not count: by kind, then ours and theirs of each round."""
+    found: list[tuple[Seconds, ...]] = []
+    for i in range(rounds + 1):
+        order = (0, 1) if i % 2 else (1, 0)
+        taken = {which: rivals[which]() for which in order}
+        found.append((taken[0], taken[1]))
+    return [list(kind) for kind in zip(*(zip(*each, strict=True) for each in found[1:]), strict=True)]
+
+
+def written(generate: Callable[[int], object]) -> Seconds:
     """Seconds of the prompt with one token, and of one more."""
     began = time.process_time()
     generate(1)
@@ -91,6 +110,7 @@ def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = 
     torch.set_num_threads(1)
 
     def measure(scratch: Path) -> None:
+        figures: list[Figure] = []
         for name, changes in CONFIGS.items():
             torch.manual_seed(0)
             config = transformers.AutoConfig.for_model(name, **(SIZES | changes | (QUICK if quick else {})))
@@ -98,19 +118,17 @@ def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = 
             model.save_pretrained(scratch / name)
             network = clearhead.load(scratch / name, dtype="float32").network
             ids = torch.randint(1, config.vocab_size, (1, LENGTH))
-            found: list[list[tuple[float, ...]]] = [[], []]
-            for i in range(rounds + 1):
-                for which in (0, 1) if i % 2 else (1, 0):
-                    found[which].append(theirs(model, ids) if which else ours(network, ids))
-            mine, peer = ([median(kind) for kind in zip(*side[1:], strict=True)] for side in found)
             size = sum(w.numel() for w in network.parameters()) / 1e6
-            print(name, f"{size:.0f}M parameters; seconds, ours and theirs:")
-            print(", ".join(f"{what} {a:.4g} {b:.4g}" for what, a, b in zip(GOALS, mine, peer, strict=True)))
-            figures = [
-                Figure(f"{name}, {what}: ours to transformers", b / a, goal)
-                for (what, goal), a, b in zip(GOALS.items(), mine, peer, strict=True)
-            ]
-            show("a hybrid", figures)
+            print(name, f"{size:.0f}M parameters; seconds, ours and theirs; ratios of each round:")
+            # Training comes last: it changes the weights, of which decoding keeps copies.
+            pairs = zip(ours(network, ids), theirs(model, ids), strict=True)
+            raced = chain(*(race(pair, rounds) for pair in pairs))
+            for (what, goal), seconds in zip(GOALS.items(), raced, strict=True):
+                mine, peer = (median(side) for side in zip(*seconds, strict=True))
+                ratios = sorted(b / a for a, b in seconds)
+                print(f"{what} {mine:.4g} {peer:.4g}, {ratios[0]:.2f} to {ratios[-1]:.2f}", flush=True)
+                figures.append(Figure(f"{name}, {what}: ours to transformers", peer / mine, goal))
+        show("hybrids", figures)
 
     within(measure)
 
