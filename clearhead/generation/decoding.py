@@ -93,7 +93,7 @@ class Decoding:
 
     @property
     def is_fast(self) -> bool:
-        """True if the matrices of the network are packed."""
+        """True if products of the network are those of `packing`."""
         return self.fast is not self.network
 
     @property

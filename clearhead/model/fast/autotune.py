@@ -46,7 +46,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     first, best = next(iter(ways)), min(seconds, key=lambda name: seconds[name])
     best = best if seconds[best] < MARGIN * seconds[first] else first
     _found[question, torch.get_num_threads()] = best
-    tuning_cache.keep(Choice(way=best), {"question": question})
+    tuning_cache.keep(Choice(way=best), {"question": question, "ways": [*ways]})
     _spent.append(time.perf_counter() - start)
     return best
 
@@ -54,7 +54,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
 def recall_tuned(question: str, ways: Mapping[str, object]) -> str | None:
     """The answer to a question that was timed before, by this process or an earlier one; None for a new one."""
     key = question, torch.get_num_threads()
-    if key not in _found and (kept := tuning_cache.recall(Choice, {"question": question})) is not None:
+    if key not in _found and (kept := tuning_cache.recall(Choice, {"question": question, "ways": [*ways]})) is not None:
         _found[key] = kept.way
     found = _found.get(key)
     return found if found in ways else None

@@ -1,9 +1,9 @@
-"""Packs weights into the order that the processor reads fastest, for inference on a CPU."""
+"""Lets oneDNN multiply, by weights as they are or in the order that the processor reads fastest: inference on a CPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -50,6 +50,20 @@ class PackedLinear(LinearMap):
         return _multiplied(x, self.packed, self.bias)
 
 
+class DirectLinear(LinearMap):
+    """y = x W^T + b by oneDNN, which reads W where it is: for one row often faster than from another order."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear.in_features, linear.out_features, linear.bias)
+        self.weight = linear.weight
+
+    def effective_weight(self) -> Tensor:
+        return self.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _multiplied(x, self.weight, self.bias)
+
+
 Group = tuple[nn.Linear, ...]
 """Linear maps that share a packed matrix: queries, keys and values of self-attention, or a lone one."""
 
@@ -67,36 +81,36 @@ _kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
 
 
 def packed(network: Transformer, *, rows: int = 1) -> Transformer:
-    """A copy of `network` with packed matrices, which shares everything else; `network` itself if packing cannot pay.
+    """A copy of `network` with products by oneDNN, which shares all else; `network` itself if they cannot pay.
 
-    Matrices are packed whose product with `rows` rows is then quicker on this machine, which is timed once.
-    The copy belongs to the caller. It holds the large matrices as they are now: later writes to them do not reach it.
+    Each is by a packed matrix, by the matrix as it is, or PyTorch's own: what is quickest for `rows` rows on this
+    machine, which is timed once. The copy belongs to the caller. Later writes to a matrix do not reach a packed one.
     Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
     again what has changed, by whatever means. `forget` frees them.
     """
     if obstacle(network) is not None:
         return network
-    groups = [group for group in _worth_packing(network) if autotune(*_choice(group, rows)) == "packed"]
+    ways = {group: autotune(*_choice(group, rows)) for group in _worth_packing(network)}
+    groups = [group for group, way in ways.items() if way == "packed"]
     found: dict[Group, _Packed] = {}
     for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
         known = _kept.get(group[0])
         if known is None or known.fingerprints != fingerprints:
             known = _kept[group[0]] = _Packed(fingerprints, _pack(concatenated(group).weight.detach()))
         found[group] = known
-    return _with(network, found)
+    return _with(network, ways, found)
 
 
 def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     """The copy that `packed` makes, if it needs no timing and no packing; otherwise `network` itself."""
-    groups = _worth_packing(network)
-    ways = [recall_tuned(*_choice(group, rows)) for group in groups]
-    if None in ways:
+    ways = {group: recall_tuned(*_choice(group, rows)) for group in _worth_packing(network)}
+    if None in ways.values():
         return network
-    groups = [group for group, way in zip(groups, ways, strict=True) if way == "packed"]
+    groups = [group for group, way in ways.items() if way == "packed"]
     found = {group: known for group in groups if (known := _kept.get(group[0])) is not None}
     is_ready = len(found) == len(groups)
     if is_ready and [known.fingerprints for known in found.values()] == _fingerprints(groups):
-        return _with(network, found)
+        return _with(network, ways, found)
     return network
 
 
@@ -113,13 +127,11 @@ def forget(network: Transformer) -> None:
             _kept.pop(module, None)
 
 
-def _with(network: Transformer, found: Mapping[Group, _Packed]) -> Transformer:
-    if not found:
-        return network
-    instead: dict[nn.Module, nn.Module] = {}
+def _with(network: Transformer, ways: Mapping[Group, str | None], found: Mapping[Group, _Packed]) -> Transformer:
+    instead: dict[nn.Module, nn.Module] = {m: DirectLinear(m) for g, way in ways.items() if way == "direct" for m in g}
     for group, known in found.items():
         instead |= zip(group, parts(group, PackedLinear(group, known.matrix)), strict=True)
-    return cast("Transformer", shared_copy(network, instead))
+    return cast("Transformer", shared_copy(network, instead)) if instead else network
 
 
 def _worth_packing(network: Transformer) -> list[Group]:
@@ -138,7 +150,7 @@ def _worth_packing(network: Transformer) -> list[Group]:
 
 
 def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
-    """The question for `autotune` about a group, and the two ways to multiply by its matrices."""
+    """The question for `autotune` about a group, and the ways to multiply by its matrices."""
     width, outputs = group[0].in_features, sum(m.out_features for m in group)
     share = min(1.0, TIMED / width / outputs)
     weights = [m.weight.detach()[: max(1, int(m.out_features * share))] for m in group]
@@ -147,9 +159,9 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
     rows = next((n for n in MEASURED_ROWS if n >= rows), MEASURED_ROWS[-1])
     x = torch.ones(rows, width, dtype=weights[0].dtype)
 
-    def plain() -> Run:
+    def unpacked(product: Callable[[Tensor, Tensor, None], Tensor]) -> Run:
         matrices = [weight.clone() for _ in range(n) for weight in weights]
-        return lambda: [F.linear(x, matrix) for matrix in matrices]
+        return lambda: [product(x, matrix, None) for matrix in matrices]
 
     def packed() -> Run:
         matrices = [_pack(torch.cat(weights)) for _ in range(n)]
@@ -157,7 +169,8 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
 
     name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
     by_inputs = "" if group[0].weight.is_contiguous() else ", stored by inputs"
-    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {"packed": packed, "plain": plain}
+    ways = {"direct": partial(unpacked, _multiplied), "packed": packed, "plain": partial(unpacked, F.linear)}
+    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", ways
 
 
 def _fingerprints(groups: list[Group]) -> list[list[int]]:
@@ -180,8 +193,8 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
 
 
-def _multiplied(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
 
 
 @cache

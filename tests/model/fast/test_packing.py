@@ -12,7 +12,7 @@ from clearhead.generation import complete
 from clearhead.generation.decoding import PATIENCE
 from clearhead.model.attention import Attention
 from clearhead.model.fast import autotune, packing
-from clearhead.model.fast.packing import PackedLinear, forget, packed, ready
+from clearhead.model.fast.packing import DirectLinear, PackedLinear, forget, packed, ready
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small
@@ -28,7 +28,7 @@ def tiny_pays(monkeypatch) -> None:
     monkeypatch.setattr(autotune, "_found", {})
     monkeypatch.setattr(autotune, "_spent", [])
     monkeypatch.setattr(autotune, "BUDGET", 1e9)
-    monkeypatch.setattr(autotune, "time_each", lambda runs: {name: float(name == "plain") for name in runs})
+    monkeypatch.setattr(autotune, "time_each", lambda runs: {name: float(name != "packed") for name in runs})
 
 
 def kinds(network: nn.Module) -> set[str]:
@@ -50,6 +50,7 @@ def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, b
     assert torch.equal(packed_map(plain).effective_weight(), plain.weight)
     x = torch.randn(2, n_rows, shape[0])
     assert_close(packed_map(plain)(x), plain(x))
+    assert_close(DirectLinear(plain)(x), plain(x))
 
 
 @torch.no_grad()
@@ -97,7 +98,7 @@ def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch):
 
     def quicker(question: str, ways: dict[str, object]) -> str:
         asked.append(question)
-        assert list(ways) == ["packed", "plain"]
+        assert list(ways) == ["direct", "packed", "plain"]
         return "plain" if f"{small.VOCAB} x 16, 1 rows" in question else "packed"
 
     monkeypatch.setattr(packing, "autotune", quicker)
@@ -107,6 +108,19 @@ def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch):
     assert type(lone.get_submodule("head.output")) is nn.Linear
     assert kinds(several) == {"PackedLinear"}
     assert {question.rpartition(", ")[2] for question in asked} == {"1 rows", "8 rows"}
+
+
+@torch.no_grad()
+def test_a_matrix_as_it_is_needs_no_copy(tiny_pays: None, monkeypatch):
+    monkeypatch.setattr(packing, "autotune", lambda question, ways: "direct")
+    monkeypatch.setattr(packing, "recall_tuned", lambda question, ways: "direct")
+    network, x, kept = small.decoder(), ids(2, 5), len(packing._kept)
+    fast = packed(network)
+    assert kinds(fast) == kinds(ready(network)) == {"DirectLinear"}
+    assert (packing.copied(fast), len(packing._kept)) == ([], kept)
+    assert all(network.get_parameter(name) is parameter for name, parameter in fast.named_parameters())
+    network.get_parameter("decoder.blocks.0.ffn.up.weight").data.neg_()
+    assert_close(fast(x), network(x))
 
 
 # --- any write to any weight is seen ----------------------------------------------------------------------------------
