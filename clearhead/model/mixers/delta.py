@@ -144,7 +144,7 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
             side, kept = conv(layout.unpack(linear(x)), layout, past)
             side = by_heads(F.silu(side), heads).to(wide)
             if name != "v":
-                side = unit(side.repeat_interleave(self.n_heads // heads, 1), EPS)
+                side = unit(side, EPS).repeat_interleave(self.n_heads // heads, 1)
             side = side * self.d_key**-0.5 if name == "q" else side
             made.append(tap(self, name, side, f"b h {'t' if name == 'q' else 's'} k"))
             last.append(kept)
@@ -219,9 +219,9 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
         made = to.do(f"{at}.split", "split", made, by={"heads": heads, "width": width})
         if name == "v":
             return to.named(at)
+        made = to.do(f"{at}.unit", "unit", made, by={"eps": EPS})
         if heads < self.n_heads:
             made = to.do(f"{at}.repeat", "repeat", made, by={"times": self.n_heads // heads})
-        made = to.do(f"{at}.unit", "unit", made, by={"eps": EPS})
         return to.named(at) if name == "k" else to.do(at, "scale", made, by={"factor": self.d_key**-0.5})
 
     def explicit_steps(self, to: Steps, path: str, given: tuple[str, str, str, str, str]) -> str:
