@@ -79,6 +79,8 @@ def test_what_takes_too_long_is_not_timed(monkeypatch):
     never = clock(monkeypatch)
     assert autotune("a", WAYS) == "packed"
     assert never.asked == 0
+    assert recall_tuned("a", WAYS) == "packed"
+    restart(monkeypatch)
     assert recall_tuned("a", WAYS) is None, "a later start times it"
 
 
