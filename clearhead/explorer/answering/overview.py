@@ -132,7 +132,10 @@ def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict
 
 
 def _decided(seen: Overview, found: Pass) -> DecidedHead:
-    """The head that moves the answer most; and where none moves much of it, the words or the region that do."""
+    """The head that moves the answer most; and if none moves much of it, the words or the region that do.
+
+    A word is tried alone, then everywhere that it stands, then together with others.
+    """
     nan = float("nan")
     head = best = seen.heads[seen.decided] if seen.heads else Moved("", 0.0, nan, -1, nan)
     about = DecidedHead(head=seen.decided, moved=head.moved)
@@ -141,6 +144,11 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
         words = sorted(choices, key=lambda one: -one.moved)
         about["words"] = [_told(one) for one in words[:WORDS]]
         falling = [one.at for one in words if one.p < max(seen.answer.tolist())][:TOGETHER]
+        places = dict[str, list[str]]()
+        for one in words:
+            places.setdefault(_text(one, found), []).append(one.at)
+        everywhere = [" ".join(at) for text, at in places.items() if at[1:] and any(map(str.isalnum, text))]
+        words += sorted(seen.off(everywhere), key=lambda one: -one.moved)
         words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
         told = (one for one in words if one.moved >= DECIDES)
         best = next(told, max([head, *words], key=lambda one: one.moved))
@@ -181,6 +189,12 @@ def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
     t = Address.parse(edits[0]).index[0][1]
     is_read = first[t].span is not None or first[t].text[0].isdigit()  # Patches and moments are named by numbers.
     return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or t != seen.position)
+
+
+def _text(one: Moved, found: Pass) -> str:
+    """The tokens of the first stack that are set to 0, as one text."""
+    first = next(iter(found.recording.tokens.values()))
+    return "".join(first[Address.parse(at).index[0][1]].text for at in one.at.split())
 
 
 def _number(value: float) -> float | None:

@@ -2,9 +2,12 @@
 
 import pytest
 
+from clearhead.analysis.overview import Overview
 from clearhead.api import Model
+from clearhead.explorer.answering import opened
 from clearhead.explorer.session import Session
 from clearhead.model.fast.int8 import quantized
+from clearhead.trace import Address
 from tests.explorer.asking import ask, last, session_of, start
 from tests.explorer.traced import CONFIGS, model_of
 
@@ -40,3 +43,24 @@ def test_a_rounded_model_has_no_overview():
     assert "overview" in ask(Session(model, name="whole", text="one two"), "about")[0]["answers"]
     rounded = Session(Model(quantized(model.network), model.tokenizer), name="rounded", text="one two")
     assert "overview" not in ask(rounded, "about")[0]["answers"]
+
+
+def test_a_word_is_tried_everywhere_that_it_stands(monkeypatch: pytest.MonkeyPatch):
+    """If no word decides alone, each is left out wherever it stands before the answer."""
+    tried, off = list[str](), Overview.off
+    monkeypatch.setattr(Overview, "off", lambda seen, sites: tried.extend(sites) or off(seen, sites))
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    session = Session(model, name="words", text="two one three one two one three one")
+    ask(session, "overview", run=start(session), part="heads")
+    sets = {tuple(sorted(Address.parse(one).index[0][1] for one in site.split())) for site in tried}
+    assert sets >= {(0, 4), (1, 3, 5), (2, 6)}
+
+
+def test_a_gap_is_a_word_that_the_model_knows(monkeypatch: pytest.MonkeyPatch):
+    """Of each text the surest of the words that the model fills in rightly, the surest text first."""
+    model = model_of(CONFIGS["encoder_masked_language"])
+    sure = {"one <mask> three": 0.4, "<mask> two three": 0.9, "Two <mask> one": 0.7}
+    monkeypatch.setattr(opened, "_usual", lambda model: [["one", "two", "three"], ["Two", "two", "one"], ["three"]])
+    monkeypatch.setattr(opened, "fill", lambda model, ids: [[("two", sure.get(ids, 0.1))]])
+    monkeypatch.setattr(type(model.tokenizer), "encode", lambda self, text: text)
+    assert [run.text for run in opened._masked(model, "<mask>")] == ["Two <mask> one", "one <mask> three"]

@@ -2,13 +2,12 @@
 
 import type { Host } from "../core/host";
 import type { About } from "../core/protocol";
+import english from "./en.first.json";
 
 type Catalogue = Record<string, string>;
 
-/** What the page says until the host has sent its language, and what a worker says, which has none. */
-const first: Catalogue = Object.assign(
-  {}, ...Object.values(import.meta.glob<Catalogue>(["./en.first.json", "./en.file.json"], { eager: true, import: "default" })),
-);
+/** What the page says until the host has sent its language. */
+const first: Catalogue = english;
 const catalogues = new Map<string, Catalogue>();
 
 const KEPT = "clearhead.language";

@@ -3,7 +3,7 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, wayTo, type Curve, type Sentence } from "../../src/views/overview/story";
+import { curvesIn, headline, headsIn, isMarker, joined, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, wayTo, type Curve, type Sentence } from "../../src/views/overview/story";
 import { along, around, freeNear } from "../../src/views/overview/paint";
 import "../english";
 
@@ -28,6 +28,7 @@ describe("the sentence of the overview", () => {
     ["the answer gains", { ...was, now: 0.9 }, "Without head 4 of block 23, “Paris” rises from 77 % to 90 %."],
     ["what gains most is told", { ...was, other: { word: "ĠRome", p: 0.5 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and “Rome” overtakes it with 50 %."],
     ["what stays behind it", { ...was, now: 0.6, other: { word: "ĠRome", p: 0.3 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 60 %, and “Rome” rises to 30 %."],
+    ["next to all or nothing in words", { ...was, was: 0.9996, now: 0.0002, other: { word: "ĠRome", p: 0.9991 } }, "Without head 4 of block 23, “Paris” falls from almost 100 % to almost 0 %, and “Rome” overtakes it with almost 100 %."],
     ["what gains nothing is not", { ...was, other: { word: "ĠRome", p: 0.01 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
   ])("%s", (_, outcome, wanted) => expect(say(headline(cause, outcome, {}))).toBe(wanted));
 
@@ -52,12 +53,29 @@ describe("the sentence of the overview", () => {
     const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part, words: [part], instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
     expect([seen.instead?.word, nameOfShare(tokens, seen.part!), seen.words]).toEqual(["ĠRome", "the word “France”", [seen.part]]);
     expect(nameOfShare(tokens, { ...seen.part!, tokens: [3, 0] })).toBe(`${quoted(tokens, 0)} and “France”`);
+    expect(nameOfShare([...tokens, { ...tokens[3]!, span: [5, 6] }], { tokens: [5, 3] })).toBe("every “France”");
     expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, words: [], instead: null });
   });
 
   it("knows which head of a block moves the answer most, and leaves what was not measured out", () => {
     const one = strongest(heads, { stack: "decoder", layer: 23 })!, none = { ...heads, heads: heads.heads.map((head) => ({ ...head, moved: NaN, p: NaN })) };
     expect([one, strongest(heads, { stack: "encoder", layer: 23 }), strongest(none, { stack: "decoder", layer: 23 })]).toEqual([head, null, null]);
+  });
+
+  it.each([
+    ["▁L ily ▁has ▁dog s .", "▁L… ▁Lily ▁has ▁dog… ▁dogs ."],
+    ["n ' entre _qu ' il", "n… n' entre qu… qu' il"],
+    ["det ##ox _is", "det… detox is"],
+    ["我们 喜欢 he", "我们 喜欢 he"],
+    ["t o b e", "t o b e"],
+  ])("names a piece with those of its word before it: %s", (text, wanted) => {
+    let end = 0;
+    const pieces = text.split(" ").map((piece) => {
+      const start = end + Number(/^[▁_]/.test(piece));
+      return { id: 0, text: piece.replace("_", ""), span: [start, (end = start + piece.replace(/^[▁_]|^##/, "").length)] as [number, number], type: 0 };
+    });
+    expect(joined(pieces).map((one) => one.text).join(" ")).toBe(wanted);
+    expect(joined(pieces, [{ tokens: [0, 1] }])[0]!.text).toBe(/##/.test(text) ? "detox" : wanted.split(" ")[0]);
   });
 
   it("names a head with its stack, and the ends of a text in words", () => {

@@ -125,7 +125,7 @@ export class Live implements Answers {
     const seen = this.#overview(run, position ?? null, near ?? null), pause = pauses(signal), { at, moved, p, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
     if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
     if (part === "heads") {
-      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => !!tokens[stack]?.[i]?.span || tokens[stack]?.[i]?.text.includes(",") === true, pause), words: Record<number, string> = seen.kind === "vector" ? { 0: near ?? "" } : this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
+      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => { const { text = "", span } = tokens[stack]?.[i] ?? {}; return span || text.includes(",") ? text : null; }, pause), words: Record<number, string> = seen.kind === "vector" ? { 0: near ?? "" } : this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
       return { json: { ...said, answers: answers.map((one) => ({ ...one, word: words[one.id]! })), at, decided: { ...decided, ...(instead && { instead: { ...instead, word: words[instead.id]! } }) } }, tensors };
     }
     return { json: { ...said, stacks: await seen.lanes(pause) }, tensors: await seen.streams(part, pause) };

@@ -64,16 +64,17 @@ export class Overview {
     return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.risen[this.#asked === null ? position : 0] ?? null });
   }
 
-  /** The head that moves the answer most; and where none moves much of it, the words, of those that `isWord` knows, that do. */
-  async decided(isWord: (stack: StackName, token: number) => boolean, pause: Pause): Promise<{ decided: NonNullable<OverviewReply["decided"]>; instead: { id: number; p: number } | null }> {
+  /** The head that moves the answer most; and where none moves much of it, the words, of those that `wordAt` knows, that do: one, one everywhere, or several. */
+  async decided(wordAt: (stack: StackName, token: number) => string | null, pause: Pause): Promise<{ decided: NonNullable<OverviewReply["decided"]>; instead: { id: number; p: number } | null }> {
     const { position, moved, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best] ?? 0 };
     if (decided.moved >= DECIDES) return { decided, instead };
     const [stack] = this.#stacks as [StackName], at = (tokens: readonly number[]): string[] => tokens.map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
-    const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && isWord(stack, lane[0]!) && !(stack === this.#last && lane[0] === position)).map(at);
+    const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && wordAt(stack, lane[0]!) && !(stack === this.#last && lane[0] === position));
     const near = this.#answer(position), was = near.expected[0]!, off = async (sites: readonly string[][]) => (await this.#measure(sites.map((all) => all.map((at): Edit => ({ at, do: "zero" }))), near, TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
-    const some = (await off(words)).sort((one, other) => other.moved - one.moved), p = this.#isVector ? dot(was, this.toward ?? was) : Math.exp(Math.max(...was)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: one && mean(one.p) });
+    const sorted = async (sites: readonly string[][]) => (await off(sites)).sort((one, other) => other.moved - one.moved), texts = new Map(words.map((lane) => [at(lane)[0], wordAt(stack, lane[0]!)!])), some = await sorted(words.map(at)), p = this.#isVector ? dot(was, this.toward ?? was) : Math.exp(Math.max(...was)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: one && mean(one.p) });
     const found = { ...decided, words: some.filter(({ one }) => one).slice(0, LANES).map(told) };
-    some.push(...(await off(falling.slice(1).map((_, i) => falling.slice(0, i + 2).flat()))));
+    const everywhere = [...new Set(texts.values())].filter((text) => /[\p{L}\p{N}]/u.test(text)).map((text) => some.filter(({ at, one }) => one && texts.get(at[0]) === text)).flatMap((all) => (all[1] ? [all.flatMap(({ at }) => at)] : []));
+    some.push(...(await sorted(everywhere)), ...(await off(falling.slice(1).map((_, i) => falling.slice(0, i + 2).flat()))));
     const part = some.find(({ moved }) => moved >= DECIDES) ?? some.sort((one, other) => other.moved - one.moved)[0];
     return part?.one && part.moved > decided.moved ? { decided: { ...found, part: told(part) }, instead: part.one.risen[0] ?? null } : { decided: found, instead };
   }

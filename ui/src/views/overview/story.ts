@@ -49,10 +49,14 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
 /** A piece that goes on with the word before it. */
 export const goesOn = (token?: Token): boolean => /^##/.test(token?.text ?? "");
 
-/** The tokens, of which the first of a lane of pieces stands for its word. */
+const PIECE = /^[\p{L}\p{N}'’]+$/u, ALONE = /['’]$|[\u0e00-\u0eff\u3040-\u9fff]/;
+
+/** The tokens as a sentence names them: a piece with those of its word before it, and a sign where the word goes on. A word ends with an apostrophe; the first of a lane of pieces stands for all. */
 export function joined(tokens: readonly Token[], lanes: readonly Lane[] = []): Token[] {
-  const words = new Map(lanes.map(({ tokens: [first = 0, ...more] }) => [first, more.filter((i) => goesOn(tokens[i])).reduce((text, i) => text + tokens[i]!.text.slice(2), tokens[first]?.text ?? "")]));
-  return tokens.map((one, i) => ({ ...one, text: words.get(i) ?? one.text }));
+  const isLetters = tokens.every(({ text, span }) => !span || text.length < 3), ends = new Map(lanes.map(({ tokens: [first = 0, ...more] }) => [first, more.filter((i) => goesOn(tokens[i])).at(-1)])), texts: string[] = [];
+  const isPiece = (i: number): boolean => goesOn(tokens[i]) || (!isLetters && !!tokens[i]?.span && tokens[i].span[0] === tokens[i - 1]?.span?.[1] && PIECE.test(wordOf(texts[i - 1]!) + tokens[i].text) && !ALONE.test(texts[i - 1]!));
+  tokens.forEach(({ text }, i) => texts.push(i && isPiece(i) ? texts[i - 1] + text.replace(/^##/, "") : text));
+  return tokens.map((one, i) => ({ ...one, text: texts[ends.get(i) ?? i]! + (isPiece((ends.get(i) ?? i) + 1) ? "…" : "") }));
 }
 
 /** The stack whose tokens a head reads. */
@@ -92,10 +96,11 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 /** "one, two and three". */
 export const listed = (names: readonly string[]): string => new Intl.ListFormat(language()).format(names);
 
-/** "the word “thin”", "“dull” and “slow”", "the outlined part of the picture". */
-export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): string {
+/** "the word “thin”", "“dull” and “slow”", "every “dog”", "the outlined part of the picture". */
+export function nameOfShare(tokens: readonly Token[], { tokens: own }: Pick<Share, "tokens">): string {
   const [first = 0, ...more] = own.filter((i) => !goesOn(tokens[i])).sort((x, y) => x - y);
   if (!tokens[first]?.span) return quoted(tokens, first);
+  if (more[0] && more.every((i) => tokens[i]!.text === tokens[first]!.text)) return t("overview.part_all", { word: quoted(tokens, first) });
   return more.length ? listed([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
 }
 
@@ -151,9 +156,15 @@ export interface Sentence { text: string; names: Record<string, string> }
 /** What is said of an answer as it is and otherwise, and what gains most then. */
 export interface Outcome { word: string; was: number; now: number; other: { word: string; p: number } | null }
 
+/** A share in a sentence: next to all or nothing in words. */
+export function roughly(p: number): string {
+  const text = percent(p);
+  return /^[<>]/.test(text) ? t("overview.almost", { x: percent(Math.round(p)) }) : text;
+}
+
 /** What a cause does to the answer, which comes first. */
-export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = percent): Sentence {
+export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
-  return { text: t(other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: percent(other.p) } };
+  return { text: t(other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
 }
