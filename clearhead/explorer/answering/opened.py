@@ -24,6 +24,7 @@ from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import ArrayFile, IdxFiles, Languages, ParallelFiles, Source, Table, TextFiles
 from clearhead.tasks.images.data import read_pictures
+from clearhead.tasks.masked_lm import fill
 from clearhead.tasks.registry import validate
 from clearhead.text.tokenizers import Tokenizer
 
@@ -66,14 +67,16 @@ def starts(
         start = RunRequest(text="", target=target, image="example:0")
         given = _shown(model) if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
         return start, [start], [given if image is None else image]
-    examples = _of_run(model, folder) or _sentences(model)
+    mask = mask_of(model)
+    examples = (_masked(model, mask) if mask else _of_run(model, folder)) or _sentences(model)
     if text is None and target is None and (decided := _decided(model)) is not None:
         return decided, [decided, *examples][:MOST_EXAMPLES], []
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
         default = (examples or [RunRequest(text=_known(model))])[0]
-        start = min(_of_run(model, folder), key=lambda run: abs(len(run.text.split()) - USUAL_WORDS), default=default)
+        usual = [] if mask else _of_run(model, folder)
+        start = min(usual, key=lambda run: abs(len(run.text.split()) - USUAL_WORDS), default=default)
     return start, examples or [start], []
 
 
@@ -94,16 +97,35 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
     return [RunRequest(text=text) for text in texts[:MOST_EXAMPLES]]
 
 
+def _usual(model: Model) -> list[list[str]]:
+    """The words of the first texts of a run's own data that are of a usual length; none without such data."""
+    source = own_source(model)
+    try:
+        rows = [row.split() for row in itertools.islice(source[0], MOST_ROWS) if isinstance(row, str)] if source else []
+    except UserError:  # A bad row: the page opens without it.
+        return []
+    return [words for words in rows if abs(len(words) - USUAL_WORDS) <= 2][:MOST_TRIED]
+
+
+def _masked(model: Model, mask: str) -> list[RunRequest]:
+    """Texts of a run's own data with one gap each: of the words that the model fills in rightly, the surest."""
+    found = list[tuple[float, str]]()
+    for row in map(" ".join, _usual(model)):
+        gaps = list[tuple[float, str]]()
+        for word in re.finditer(r"\w+", row):
+            text = row[: word.start()] + mask + row[word.end() :]
+            if (filled := fill(model, model.tokenizer.encode(text))) and filled[0][0][0].lower() == word[0].lower():
+                gaps.append((filled[0][0][1], text))
+        found += [max(gaps)] if gaps else []
+    return [RunRequest(text=text) for _, text in sorted(found, reverse=True)[:MOST_EXAMPLES]]
+
+
 def _decided(model: Model) -> RunRequest | None:
     """The text of a classifier's own data whose answer falls most without one of its words; None for other models."""
-    head, source = model.config.head, own_source(model)
-    if not isinstance(head, ClassificationHead) or head.problem_type == "regression" or source is None:
+    head = model.config.head
+    if not isinstance(head, ClassificationHead) or head.problem_type == "regression":
         return None
-    try:
-        rows = [row.split() for row in itertools.islice(source[0], MOST_ROWS) if isinstance(row, str)]
-    except UserError:  # A bad row: the page opens without it.
-        return None
-    tried = [words for words in rows if abs(len(words) - USUAL_WORDS) <= 2][:MOST_TRIED]
+    tried = _usual(model)
     cuts = [[" ".join(words), *(" ".join([*words[:i], *words[i + 1 :]]) for i in range(len(words)))] for words in tried]
     scores = iter(model.classify([text for texts in cuts for text in texts]))
 

@@ -27,7 +27,7 @@ from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, 
 from clearhead.explorer.answering.questions import COMPARED, REPLY_BYTES, EditRequest, RunRequest, TextSets
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import Recording, observe
-from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
+from clearhead.explorer.recording.tokens import ReadInput, labels_of, read, texts_of
 from clearhead.explorer.turns import Turns
 from clearhead.generation import Finished, Hypothesis, Step, generate
 from clearhead.generation.settings import GREEDY, changed
@@ -174,9 +174,9 @@ class Pass:
     def words(self, ids: Tensor) -> dict[str, str]:
         """The texts of ids of the head, each once."""
         numbers: list[int] = ids.unique().tolist()
-        head = self.model.config.head
-        if isinstance(head, ClassificationHead | TaggingHead):
-            return {str(i): head.labels[i] if head.labels else str(i) for i in numbers}
+        if isinstance(self.model.config.head, ClassificationHead | TaggingHead):
+            labels = labels_of(self.model)
+            return {str(i): labels[i] if labels else str(i) for i in numbers}
         return texts_of(self.model, numbers)
 
     def __getitem__(self, address: str) -> Tensor:

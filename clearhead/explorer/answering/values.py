@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.analysis.features import Features
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import ClassificationHead, ModelConfig, NoHead, PatchInput, TaggingHead, VectorHead
+from clearhead.config import ModelConfig, NoHead, PatchInput, VectorHead
 from clearhead.data.sentences import senses
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
@@ -18,6 +18,7 @@ from clearhead.explorer.answering.opened import Opened, mask_of, stated
 from clearhead.explorer.answering.questions import Addresses, Asked, OfRun, Reply, Step, check_size
 from clearhead.explorer.places import places
 from clearhead.explorer.recording.recording import recompute, to_half
+from clearhead.explorer.recording.tokens import labels_of
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
 from clearhead.model.meta import masks_of, ops_of
@@ -126,7 +127,6 @@ def description(opened: Opened) -> dict[str, Any]:
     """Everything that a page needs to know first, except for the questions that its host answers."""
     model, passes, config = opened.model, opened.passes, opened.model.config
     one = "image" if model.reader.reads_images else next(iter(config.stacks))
-    labels = config.head.labels if isinstance(config.head, ClassificationHead | TaggingHead) else ()
     return {
         "name": opened.name,
         "kind": "encoder-decoder" if model.is_encoder_decoder else one,
@@ -135,7 +135,7 @@ def description(opened: Opened) -> dict[str, Any]:
         "dtype": str(next(model.network.parameters()).dtype).removeprefix("torch."),
         "limits": {name: stack.max_length for name, stack in config.stacks.items()},
         "has_tokenizer": model.has_tokenizer,
-        "labels": list(labels) or None,
+        "labels": labels_of(model) or None,
         "mask": mask_of(model),
         "step": passes.checkpoints.step,
         "plan": plan_of(config, model.sentences),

@@ -9,7 +9,7 @@ import torch
 
 from clearhead.api import Model
 from clearhead.api.reader import Images, Input
-from clearhead.config import PatchInput, StackName
+from clearhead.config import ClassificationHead, PatchInput, StackName, TaggingHead
 from clearhead.errors import UserError
 from clearhead.explorer.recording.facts import Token
 from clearhead.model import Tokens
@@ -77,6 +77,14 @@ def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:
     """The tokens of these ids as people read them, by id; without a tokenizer the ids themselves."""
     texts = model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids)
     return {str(i): text for i, text in zip(ids, texts, strict=True)}
+
+
+def labels_of(model: Model) -> list[str]:
+    """The names of the labels. A label of a text that has only a number gets a word before it."""
+    head = model.config.head
+    labels = head.labels if isinstance(head, ClassificationHead | TaggingHead) else ()
+    is_numbered = not model.reader.reads_images and all(map(str.isdigit, labels))
+    return [f"label {name}" if is_numbered else name for name in labels]
 
 
 def _moments(model: Model, given: Tokens) -> tuple[Token, ...]:
