@@ -106,9 +106,9 @@ def switch_a_head_off(page: Page) -> None:
     switch.wait_for(timeout=SECONDS * 1000)
     words = explorer.locator(".overview .token").all_inner_texts()
     assert {*SOURCE.split()} <= {*words}, words
-    assert "→" not in explorer.locator(".answers").inner_text()
+    assert "before" not in explorer.locator(".answers").inner_text()
     switch.click()
-    explorer.locator(".answers").get_by_text("→").first.wait_for()
+    explorer.locator(".answers").get_by_text("before").first.wait_for()
     assert explorer.locator(".tale").inner_text().startswith("Without ")
     assert explorer.get_by_role("alert").count() == 0
 

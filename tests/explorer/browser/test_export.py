@@ -204,6 +204,6 @@ def test_a_file_from_python(open_file: Open, translator: Session, tmp_path: Path
     path = export_page(translator.model, SOURCE, TARGET, path=tmp_path / "a.html", edits=[{"at": SITE, "do": "zero"}])
     opened = open_file(translator, path)
     assert opened.fragment()["edits"] == [{"at": SITE, "do": "zero"}]
-    said(opened.page.locator(".overview .answers").inner_text, "→")
+    said(opened.page.locator(".overview .answers").inner_text, "before")
     with pytest.raises(UserError):
         export_page(translator.model, "one " * 5000, path=tmp_path / "b.html")
