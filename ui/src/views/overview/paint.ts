@@ -117,7 +117,7 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.length > 1 ? known.at(-1)! : 0;
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !isNaN(between(at(i), change))), last = known.length > 1 ? known.at(-1)! : 0;
   if (last < n - 1) {
     [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);

@@ -142,7 +142,7 @@ const SHARE = 0.25, MOST = 0.5;
 export const tells = (reads: readonly Curve[], { moved }: Head): boolean => !!reads[0] && reads[0].moved >= Math.max(DECIDES, (reads.reduce((sum, { weight }) => sum + weight, 0) < MOST ? MOST : SHARE) * moved);
 
 /** How far the first answer goes without a head, in points. */
-export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && !Number.isNaN(p) ? p - best.p : moved);
+export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && !isNaN(p) ? p - best.p : moved);
 
 /** The head of a block that matters most. */
 export function strongest(heads: Heads, { stack, layer }: { stack: StackName; layer: number }): Head | null {
