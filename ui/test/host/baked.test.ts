@@ -7,6 +7,7 @@ import type { Reply, Tensor } from "../../src/core/host";
 import type { Fact, GenerateSettings, OverviewReply, RunReply, RunRequest } from "../../src/core/protocol";
 import { readSafetensors } from "../../src/core/safetensors";
 import { difference } from "../engine/fixtures";
+import "../english";
 import { fileOf, folder, hostOf, names } from "./files";
 
 interface Case { question: { ask: "run"; run: RunRequest }; reply: string; near: number }
