@@ -1,13 +1,14 @@
 """What mixes the positions of a layer in place of attention, and keeps a state of fixed size."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from clearhead.config.base import Width
+from clearhead.config.base import Config, Width
 from clearhead.config.mechanism import Kinds, Mechanism
+from clearhead.extensions import load_extension
 
-__all__ = ["GatedDelta", "MixerConfig", "SelectiveScan", "ShortConvolution", "StateSpace"]
+__all__ = ["GatedDelta", "MixerConfig", "SelectiveScan", "ShortConvolution", "StateSpace", "TimeMixing"]
 
 Window = Annotated[int, Field(ge=2, le=64)]
 
@@ -15,11 +16,17 @@ Window = Annotated[int, Field(ge=2, le=64)]
 class MixerConfig(Mechanism):
     """A mixer of positions, which builds its `clearhead.model.mixers.mixer.Mixer` from itself and a stack's config."""
 
+    builds_ffn: ClassVar[str] = "clearhead.model.feedforward:FeedForward"
+    """The module of the feed-forward part of its layers, which a stack's config builds."""
     layers: tuple[NonNegativeInt, ...] | None = None
     """Numbers of the layers that have it, from 0, in ascending order; None for all, () for none. The others have
     attention."""
     beside: bool = False
     """Those layers have attention too. It reads the same normalised state, and both results are added."""
+
+    def build_ffn(self, stack: Config) -> Any:
+        """The feed-forward part of its layers."""
+        return load_extension("mechanisms", self.kind, self.builds_ffn)(stack)
 
 
 class ShortConvolution(MixerConfig):
@@ -111,5 +118,19 @@ class GatedDelta(MixerConfig):
         return self
 
 
-Own = Annotated[ShortConvolution | StateSpace | SelectiveScan | GatedDelta, Field(discriminator="kind")]
-Mixer = Annotated[ShortConvolution | StateSpace | SelectiveScan | GatedDelta | MixerConfig, Kinds(Own, MixerConfig)]
+class TimeMixing(MixerConfig):
+    """Each channel reads a mean of all values, weighed by their keys and ages (Peng et al. 2023, RWKV).
+
+    The feed-forward parts of its layers are the paper's channel mixing: they read the position before too.
+    """
+
+    builds = "clearhead.model.mixers.time_mixing:AgeingMean"
+    builds_ffn = "clearhead.model.mixers.time_mixing:ChannelMixing"
+    kind: Literal["time_mixing"] = "time_mixing"
+    d_inner: Width | None = None
+    """Channels; default d_model."""
+
+
+Kind = ShortConvolution | StateSpace | SelectiveScan | GatedDelta | TimeMixing
+Own = Annotated[Kind, Field(discriminator="kind")]
+Mixer = Annotated[Kind | MixerConfig, Kinds(Own, MixerConfig)]

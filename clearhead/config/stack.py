@@ -8,7 +8,7 @@ from clearhead.config.base import Config, Count, Probability, Width
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput, WaveInput
 from clearhead.config.mechanism import Activation, Norm
-from clearhead.config.mixers import Mixer
+from clearhead.config.mixers import Mixer, TimeMixing
 from clearhead.config.positions import (
     Disentangled,
     LearnedGrid,
@@ -371,6 +371,9 @@ class StackConfig(Config):
             raise ValueError(f"multipliers.gate={self.multipliers.gate} has no meaning for experts; leave it out")
         if self.clamp is not None and not self.gated:
             raise ValueError("clamp needs gated=True, the gate that it limits")
+        plain = not self.gated and self.activation != "xielu" and self.multipliers.gate == 1.0
+        if isinstance(self.mixer, TimeMixing) and not plain:
+            raise ValueError("mixer.kind='time_mixing' has its own gate: leave out gated, xielu and multipliers.gate")
         return self
 
     @model_validator(mode="after")

@@ -44,8 +44,9 @@ class Block(Part):
         ffn_norm, self.ffn_out_norm = residual.norms() if config.has_ffn(layer) else (None, None)
         self.ffn_norm = ffn_norm if config.parallel != "one_norm" else None
         experts = config.experts if config.has_experts(layer) else None
-        plain = FeedForward(config) if experts is None and config.has_ffn(layer) else None
-        self.ffn = plain if experts is None else Mixture(config, experts)
+        self.ffn = None if experts is None else Mixture(config, experts)
+        if experts is None and config.has_ffn(layer):
+            self.ffn = FeedForward(config) if mixer is None else mixer.build_ffn(config)
         self.ffn_scale = residual.layer_scale() if config.has_ffn(layer) else None
 
     def forward(
@@ -60,15 +61,15 @@ class Block(Part):
         onto: Layout | None = None,
     ) -> Tensor:
         """b t d (or packed m d) -> the same shape; with `onto`, made by `layout.only`, the cells of that layout."""
-        whole = layout
+        whole, (early, late) = layout, (None, onto) if isinstance(self.ffn, Mixer) else (onto, None)
 
         def attend(x: Tensor) -> Tensor:
             assert self.attn is not None
-            return _scaled(self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=onto), self.attn_scale)
+            return _scaled(self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=early), self.attn_scale)
 
         def mix(x: Tensor) -> Tensor:
             assert self.mix is not None
-            return _scaled(self.mix(x, whole, state=cache and cache.mix, onto=onto), self.attn_scale)
+            return _scaled(self.mix(x, whole, state=cache and cache.mix, onto=early), self.attn_scale)
 
         def attend_memory(x: Tensor) -> Tensor:
             assert self.cross is not None
@@ -78,26 +79,29 @@ class Block(Part):
 
         def feed_forward(x: Tensor) -> Tensor:
             assert self.ffn is not None
+            if isinstance(self.ffn, Mixer):
+                return _scaled(self.ffn(x, whole, state=cache and cache.mix, onto=onto), self.ffn_scale)
             return _scaled(self.ffn(x), self.ffn_scale)
 
         x = pre = tap(self, "resid_pre", x, "b t d")
         norms, scale = (self.attn_norm, self.attn_out_norm), self.config.scale_of
         if self.shares_norm:
             pre, norms = (pre if norms[0] is None else norms[0](pre)), (None, norms[1])
-        x = x if onto is None else onto.pick(x, whole)
+        x = _picked(x, early, whole)
         if self.mix is not None:
             x = self.residual(x, mix, norms, self.training, reads=pre, scale=scale("mix"))
             x = x if self.attn is None else tap(self, "resid_mix", x, "b t d")
         if self.attn is not None:
             x = self.residual(x, attend, norms, self.training, reads=pre, scale=scale("attn"))
-        if onto is not None:
-            layout, pre = onto, onto.pick(pre, whole) if self.parallel else pre
+        if early is not None:
+            layout, pre = early, early.pick(pre, whole) if self.parallel else pre
         x = tap(self, "resid_attn", x, "b t d")
         if self.cross is not None:
             cross = self.cross_norm, self.cross_out_norm
             x = self.residual(x, attend_memory, cross, self.training, scale=scale("cross"))
             x = tap(self, "resid_cross", x, "b t d")
         reads = pre if self.parallel else x
+        x = _picked(x, late, whole)
         if self.ffn is not None:
             norms = self.ffn_norm, self.ffn_out_norm
             x = self.residual(x, feed_forward, norms, self.training, reads=reads, scale=scale("ffn"))
@@ -155,6 +159,10 @@ class Block(Part):
         norms, reads = (self.ffn_norm, self.ffn_out_norm), pre if self.parallel else x
         after = f"{path}.resid_post"
         return residual.steps(to, after, f"{path}.ffn", x, feed_forward, norms, reads=reads, scale=scale("ffn"))
+
+
+def _picked(x: Tensor, onto: Layout | None, whole: Layout) -> Tensor:
+    return x if onto is None else onto.pick(x, whole)
 
 
 def _scaled(branch: Tensor, scale: LayerScale | None) -> Tensor:

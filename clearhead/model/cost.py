@@ -281,10 +281,10 @@ def _walk(
             again.add(call.out)
         for one in (one for one in kind.saves(call) if one not in again):
             walk.saved[one if one.shared or not is_shared else replace(one, shared=True)] = owner
-    for path in {path for path in steps.owners if path.endswith(".mix")}:
+    for path in {path for path in steps.owners if path.endswith((".mix", ".ffn"))}:
         mixer = network.get_submodule(path)
-        assert isinstance(mixer, Mixer)
-        walk.states[path] = 4 * mixer.n_kept
+        if isinstance(mixer, Mixer):
+            walk.states[path] = 4 * mixer.n_kept
     _save_results(network, walk, steps)
     return walk
 

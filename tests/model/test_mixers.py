@@ -17,6 +17,7 @@ from clearhead.config import (
     ShortConvolution,
     StackConfig,
     StateSpace,
+    TimeMixing,
     TokenInput,
 )
 from clearhead.errors import UserError
@@ -26,6 +27,7 @@ from clearhead.model.mixers.delta import delta_by_chunks, delta_by_steps
 from clearhead.model.mixers.selective_scan import implied_weights
 from clearhead.model.mixers.selective_scan import scan as selective_scan
 from clearhead.model.mixers.state_space import scan
+from clearhead.model.mixers.time_mixing import log_weights, wkv
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import recording, scale, trace, zero
 from tests.model.small import gradients
@@ -86,6 +88,7 @@ MIXERS = st.one_of(
         GatedDelta, n_heads=st.just(4), n_key_heads=st.sampled_from([None, 1, 2]),
         d_key=WIDTHS, d_value=WIDTHS, width=WIDTHS, layers=LAYERS,
     ),
+    st.builds(TimeMixing, d_inner=st.sampled_from([None, 5]), beside=st.booleans(), layers=LAYERS),
 )  # fmt: skip
 
 
@@ -185,9 +188,41 @@ def test_chunks_of_channels_are_the_recurrence(t: int, packed: bool, seed: int):
         torch.testing.assert_close(read_back, expected[0], rtol=1e-10, atol=1e-10)
 
 
+@settings(max_examples=25, deadline=None)
+@given(t=st.integers(1, 11), packed=st.booleans(), seed=st.integers(0, 99), size=st.sampled_from([1.0, 300.0]))
+def test_means_of_spans_are_the_recurrence(t: int, packed: bool, seed: int, size: float):
+    """Forward and gradients in float64, against the paper's sums, each over its largest term so far."""
+    draw, (b, d) = drawer(seed), (2, 4)
+    key, value, rate, bonus = draw(b, t, d), draw(b, t, d), draw(d), draw(d)
+    first = () if packed else (draw(b, d), draw(b, d))
+    documents = torch.arange(t)[None] // 4 if packed else None
+    never, ys, k = torch.full((b, d), -1e30, dtype=torch.float64), list[torch.Tensor](), size * key
+    most, sums, weights = (first[0], first[1], torch.ones_like(never)) if first else (never, 0 * never, 0 * never)
+    for i in range(t):
+        if packed and i % 4 == 0:
+            most, sums, weights = never, 0 * never, 0 * never
+        now = torch.maximum(most, bonus + k[:, i])
+        past, new = (most - now).exp(), (bonus + k[:, i] - now).exp()
+        ys.append((past * sums + new * value[:, i]) / (past * weights + new))
+        now = torch.maximum(most - rate.exp(), k[:, i])
+        past, new = (most - rate.exp() - now).exp(), (k[:, i] - now).exp()
+        most, sums, weights = now, past * sums + new * value[:, i], past * weights + new
+    given = k, value, -rate.exp().expand(1, t, d), bonus
+    y, _, *last = wkv(given, first, documents)
+    expected = torch.stack(ys, 1), most + weights.log(), sums / weights
+    assert_alike(expected, (key, value, rate, bonus, *first), [(y, *last)], draw)
+    if not first and t < 5:
+        read_back = log_weights(k, given[2], bonus).softmax(-1) @ value.mT[..., None]
+        torch.testing.assert_close(read_back[..., 0].mT, expected[0], rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize(
     "mixer",
-    [StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2), SelectiveScan(d_inner=6, d_state=3, rank=2)],
+    [
+        StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2),
+        SelectiveScan(d_inner=6, d_state=3, rank=2),
+        TimeMixing(d_inner=6),
+    ],
     ids=lambda mixer: mixer.kind,
 )
 def test_training_computes_chunks_again(mixer: Any):

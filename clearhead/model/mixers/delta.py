@@ -12,10 +12,10 @@ from clearhead.model.attention import Combining, by_heads
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer, kept_shares, share
+from clearhead.model.mixers.mixer import CausalConvolution, Mixer, edited_states, kept_shares, negative_exp, share
 from clearhead.model.norm import RMSNorm, unit
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, only_sized
-from clearhead.trace import asked, changed, tap, tell_padding, tracing
+from clearhead.trace import asked, tap, tell_padding, tracing
 
 CHUNK = 64
 """Positions that are computed together."""
@@ -103,7 +103,7 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
     @property
     def slope(self) -> Tensor:
         """h: decay is this times a softplus."""
-        return -self.log_speed.to(torch.promote_types(self.log_speed.dtype, torch.float32)).exp()
+        return negative_exp(self.log_speed)
 
     @property
     def derived(self) -> dict[str, Tensor]:
@@ -171,24 +171,10 @@ class GatedDeltaRule(Mixer, Combining, Deriving):
     def through_states(self, given: Sequence[Tensor], state: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """What is read, `y`, and the last state, after edits of the state at each position, in their order."""
 
-        def states(start: int, state: Tensor) -> list[Tensor]:
-            made: list[Tensor] = []
-            for t in range(start, given[0].shape[2]):
-                state = delta_by_steps([x[:, :, t : t + 1] for x in given], state)[1]
-                made.append(state)
-            return made
+        def step(t: int, state: Tensor) -> Tensor:
+            return delta_by_steps([x[:, :, t : t + 1] for x in given], state)[1]
 
-        t, axes, before = 0, "b h t k j", torch.stack(states(0, state), 2)
-        plain = before
-        while True:
-            after = changed(self, "state", before, axes)
-            new = (after != before).transpose(0, 2).flatten(1).any(1)[t:].nonzero()
-            if not len(new):
-                break
-            t += int(new[0]) + 1
-            later = states(t, after[:, :, t - 1])
-            before = torch.cat([before[:, :, :t], *(one[:, :, None] for one in later)], 2)
-        after = tap(self, "state", before, axes)
+        plain, after = edited_states(self, state, step, y.shape[2])
         return y + (given[0][:, :, :, None] @ (after - plain))[..., 0, :], after[:, :, -1]
 
     def steps(self, to: Steps, path: str, x: str) -> str:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.mode import Part
-from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps, parameters
+from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Steps, parameters
+from clearhead.trace import changed, tap
 
 
 class Mixer(Part):
@@ -44,35 +45,70 @@ class CausalConvolution(Part):
 
     def forward(self, x: Tensor, layout: Layout, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """b t c -> b t c, and the last k - 1 positions, b k-1 c, which are `before` for what comes next."""
-        (b, t, channels), n = x.shape, self.weight.shape[1] - 1
-        whole = torch.cat([x.new_zeros(b, n, channels) if before is None else before, x], 1)
-        if layout.valid is None and layout.documents is None:
-            if t == 1 and not torch.is_grad_enabled():  # The kernel takes longer for one position than a product.
-                made = (whole * self.weight.mT).sum(1, keepdim=True)
-                return made if self.bias is None else made + self.bias, whole[:, t:]
-            return F.conv1d(whole.mT, self.weight[:, None], self.bias, groups=channels).mT, whole[:, t:]
-        valid = x.new_ones(b, n + t, dtype=torch.bool)
-        if layout.valid is not None:
-            valid[:, n:] = layout.valid
-        cells = (~valid).byte().argsort(stable=True, dim=1)  # The valid ones in order, then the padding.
-        window = torch.arange(-n, 1, device=x.device)
-        rank = (valid.cumsum(1)[:, n:, None] - 1 + window).clamp(min=0).flatten(1)
-        read = cells.gather(1, rank)
-        seen = _at(whole, read).unflatten(1, (t, n + 1))
-        if layout.documents is not None:
-            documents = layout.documents.expand(b, t)
-            same = F.pad(documents, (n, 0), value=-1).gather(1, read).view(b, t, n + 1) == documents[..., None]
-            seen = seen * same[..., None]
-        made = torch.einsum("btkc,ck->btc", seen, self.weight)
-        ends = valid.sum(1, keepdim=True) + window[:-1]
-        return made if self.bias is None else made + self.bias, _at(whole, cells.gather(1, ends))
+        return _convolve(x, self.weight, self.bias, layout, before)
 
     def steps(self, to: Steps, out: str, path: str, x: str) -> str:
         """Lists the ops of `forward`; returns `out`."""
-        channels, width = self.weight.shape
-        by: dict[str, float] = {"width": width, "step": 1, "groups": channels, "before": width - 1, "after": 0}
-        by["apart"] = 1
-        return to.do(out, "convolve", x, weights=parameters(self, path), by=by)
+        return _convolve_steps(to, out, self.weight, parameters(self, path), x)
+
+
+class TokenShift(Part, Deriving):
+    """y_t = mix x_t + (1 - mix) x_{t-1}: a causal convolution whose two weights add up to 1   (Peng et al. 2023)"""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.linspace(0.0, 1.0, width))
+
+    @property
+    def weight(self) -> Tensor:
+        """d 2: that of x_t is the last."""
+        return torch.stack([1 - self.mix, self.mix], 1)
+
+    @property
+    def derived(self) -> dict[str, Tensor]:
+        return {"weight": self.weight}
+
+    def forward(self, x: Tensor, layout: Layout, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """b t d -> b t d, and the last position, b 1 d, which is `before` for what comes next."""
+        return _convolve(x, self.weight, None, layout, before)
+
+    def steps(self, to: Steps, out: str, path: str, x: str) -> str:
+        """Lists the ops of `forward`; returns `out`."""
+        return _convolve_steps(to, out, self.weight, (f"{path}.weight",), x)
+
+
+def _convolve(
+    x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout, before: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    (b, t, channels), n = x.shape, weight.shape[1] - 1
+    whole = torch.cat([x.new_zeros(b, n, channels) if before is None else before, x], 1)
+    if layout.valid is None and layout.documents is None:
+        if t == 1 and not torch.is_grad_enabled():  # The kernel takes longer for one position than a product.
+            made = (whole * weight.mT).sum(1, keepdim=True)
+            return made if bias is None else made + bias, whole[:, t:]
+        return F.conv1d(whole.mT, weight[:, None], bias, groups=channels).mT, whole[:, t:]
+    valid = x.new_ones(b, n + t, dtype=torch.bool)
+    if layout.valid is not None:
+        valid[:, n:] = layout.valid
+    cells = (~valid).byte().argsort(stable=True, dim=1)  # The valid ones in order, then the padding.
+    window = torch.arange(-n, 1, device=x.device)
+    rank = (valid.cumsum(1)[:, n:, None] - 1 + window).clamp(min=0).flatten(1)
+    read = cells.gather(1, rank)
+    seen = _at(whole, read).unflatten(1, (t, n + 1))
+    if layout.documents is not None:
+        documents = layout.documents.expand(b, t)
+        same = F.pad(documents, (n, 0), value=-1).gather(1, read).view(b, t, n + 1) == documents[..., None]
+        seen = seen * same[..., None]
+    made = torch.einsum("btkc,ck->btc", seen, weight)
+    ends = valid.sum(1, keepdim=True) + window[:-1]
+    return made if bias is None else made + bias, _at(whole, cells.gather(1, ends))
+
+
+def _convolve_steps(to: Steps, out: str, weight: Tensor, weights: tuple[str, ...], x: str) -> str:
+    channels, width = weight.shape
+    by: dict[str, float] = {"width": width, "step": 1, "groups": channels, "before": width - 1, "after": 0}
+    by["apart"] = 1
+    return to.do(out, "convolve", x, weights=weights, by=by)
 
 
 def _at(x: Tensor, cells: Tensor) -> Tensor:
@@ -102,8 +138,7 @@ def kept_shares(decay: Tensor) -> Tensor:
 
     Each sum is of its own terms: a difference of two sums would round.
     """
-    t = decay.shape[-1]
-    return share(decay[..., None].expand(*decay.shape, t).tril(-1).cumsum(-2)).tril()
+    return share(decays(decay)).tril()
 
 
 def share(total: Tensor) -> Tensor:
@@ -115,12 +150,57 @@ def share(total: Tensor) -> Tensor:
     return total.exp()
 
 
+def decays(decay: Tensor) -> Tensor:
+    """... t -> ... t s: the sum of decays after s up to t."""
+    return decay[..., None].expand(*decay.shape, decay.shape[-1]).tril(-1).cumsum(-2)
+
+
+def negative_exp(log: Tensor) -> Tensor:
+    """-exp(log), in at least float32: a rate of forgetting."""
+    return -log.to(torch.promote_types(log.dtype, torch.float32)).exp()
+
+
+def edited_states(
+    owner: nn.Module, first: Tensor, step: Callable[[int, Tensor], Tensor], length: int
+) -> tuple[Tensor, Tensor]:
+    """b h t k ...: the states after each position, and the same after edits, each of which acts on those that follow.
+
+    `step` makes the state after a position of the one before it, `first` before all.
+    """
+
+    def states(start: int, state: Tensor) -> list[Tensor]:
+        made: list[Tensor] = []
+        for t in range(start, length):
+            state = step(t, state)
+            made.append(state)
+        return made
+
+    t, axes, before = 0, "b h t k j"[: 2 * first.ndim + 1], torch.stack(states(0, first), 2)
+    plain = before
+    while True:
+        after = changed(owner, "state", before, axes)
+        new = (after != before).transpose(0, 2).flatten(1).any(1)[t:].nonzero()
+        if not len(new):
+            return plain, tap(owner, "state", before, axes)
+        t += int(new[0]) + 1
+        later = states(t, after[:, :, t - 1])
+        before = torch.cat([before[:, :, :t], *(one[:, :, None] for one in later)], 2)
+
+
 def softplus_steps(to: Steps, path: str, x: str, linear: nn.Module, factor: float | None = None) -> str:
     """Lists the ops of softplus(factor W x + bias) at `path`.step, with its bias beside it; returns that address."""
     at = f"{path}.step"
     x = x if factor is None or to.training else to.do(f"{at}.scaled", "scale", x, by={"factor": factor})
     step = to.do(f"{at}.linear", "linear", x, weights=(*parameters(linear, at), f"{at}_bias"))
     return to.do(at, "activation", step, how="softplus")
+
+
+def weights_change(owner: nn.Module, plain: Tensor, x: Tensor, documents: Tensor | None) -> Tensor:
+    """b t d: what edits of the weights, the attention that each channel implies, change in what is read of x, b t d."""
+    if documents is not None:
+        plain = plain.masked_fill(documents[:, None, :, None] != documents[:, None, None, :], 0.0)
+    change = tap(owner, "weights", plain, "b h t s") - plain
+    return (change @ x.mT[..., None])[..., 0].mT
 
 
 # --- kinds of op -----------------------------------------------------------------------------------------------------

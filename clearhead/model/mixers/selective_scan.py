@@ -11,7 +11,15 @@ from clearhead.config import SelectiveScan, StackConfig
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer, Recomputed, kept_shares, softplus_steps
+from clearhead.model.mixers.mixer import (
+    CausalConvolution,
+    Mixer,
+    Recomputed,
+    kept_shares,
+    negative_exp,
+    softplus_steps,
+    weights_change,
+)
 from clearhead.model.norm import RMSNorm
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Steps, its_inputs, only_sized, parameters
 from clearhead.trace import asked, tap, tracing
@@ -45,7 +53,7 @@ class ChannelStates(Mixer, Deriving):
     @property
     def rate(self) -> Tensor:
         """d n: how fast each number of a state is forgotten, in at least float32."""
-        return _rate(self.log_rate)
+        return negative_exp(self.log_rate)
 
     @property
     def derived(self) -> dict[str, Tensor]:
@@ -67,7 +75,7 @@ class ChannelStates(Mixer, Deriving):
             if state is None and torch.is_grad_enabled() and not (tracing() or torch.compiler.is_compiling()):
 
                 def read(*given: Tensor) -> Tensor:
-                    return scan((*given[:4], _rate(given[4])), None, documents)[0]
+                    return scan((*given[:4], negative_exp(given[4])), None, documents)[0]
 
                 y = Recomputed.apply(read, *given, self.log_rate)
             else:
@@ -75,7 +83,8 @@ class ChannelStates(Mixer, Deriving):
                 if state is not None:
                     state.keep(end, last)
             if asked(self, "weights"):
-                y = y + self._change(*given, documents)
+                weights = implied_weights(given[3], given[2], step, self.rate)
+                y = y + weights_change(self, weights, given[0], documents)
             y = y + given[0] * self.skip
         y = tap(self, "y", y, "b t d")
         gate = tap(self, "gate", layout.unpack(self.gate(x)), "b t d")
@@ -86,14 +95,6 @@ class ChannelStates(Mixer, Deriving):
         """b t d -> b t k: what the map of this name makes, normalised where the config says so."""
         made, norm = self.get_submodule(name)(x), getattr(self, f"{name}_norm")
         return made if norm is None else norm(made)
-
-    def _change(self, x: Tensor, step: Tensor, b: Tensor, c: Tensor, documents: Tensor | None) -> Tensor:
-        """b t d: what edits of the weights, the attention that each channel implies, change in y."""
-        plain = implied_weights(c, b, step, self.rate)
-        if documents is not None:
-            plain = plain * (documents[:, None, :, None] == documents[:, None, None, :])
-        change = tap(self, "weights", plain, "b h t s") - plain
-        return (change @ x.mT[..., None])[..., 0].mT
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         with to.inside(path):
@@ -161,10 +162,6 @@ def scan(
     first = torch.stack(begins, 1)
     reads = [((own + left * first) @ at[..., None])[..., 0] for own, left, at in zip(locals_, kepts, c, strict=True)]
     return torch.stack(reads, 2).flatten(1, 2)[:, :t], state
-
-
-def _rate(log_rate: Tensor) -> Tensor:
-    return -log_rate.to(torch.promote_types(log_rate.dtype, torch.float32)).exp()
 
 
 def implied_weights(c: Tensor, b: Tensor, step: Tensor, rate: Tensor) -> Tensor:

@@ -12,7 +12,15 @@ from clearhead.model.attention import by_heads
 from clearhead.model.cache import State
 from clearhead.model.layout import Layout
 from clearhead.model.linear import narrowed
-from clearhead.model.mixers.mixer import CausalConvolution, Mixer, Recomputed, kept_shares, share, softplus_steps
+from clearhead.model.mixers.mixer import (
+    CausalConvolution,
+    Mixer,
+    Recomputed,
+    kept_shares,
+    negative_exp,
+    share,
+    softplus_steps,
+)
 from clearhead.model.mode import Part
 from clearhead.model.norm import PLAIN
 from clearhead.model.ops import KINDS, Deriving, Kind, Sized, Steps, its_inputs, only_sized
@@ -52,7 +60,7 @@ class SelectiveStateSpace(Mixer, Deriving):
     @property
     def rate(self) -> Tensor:
         """h: how fast each head forgets, in at least float32."""
-        return -self.log_rate.to(torch.promote_types(self.log_rate.dtype, torch.float32)).exp()
+        return negative_exp(self.log_rate)
 
     @property
     def skip_each(self) -> Tensor:
