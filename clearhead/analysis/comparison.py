@@ -93,8 +93,11 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
         if stack.final_norm is not None and not isinstance(reads, PatchInput | WaveInput) and not is_tower:
             # Networks of states alone give no state before the first block, but the last one with the norm and without.
             normed = [f"{name}.final_norm.out"]
-            is_last = theirs.config.model_type in ("mamba", "mamba2", "falcon_mamba")
+            is_last = theirs.config.model_type in ("mamba", "mamba2", "falcon_mamba", "rwkv")
             addresses = addresses[1:] + normed if is_last else addresses[:-1] + normed
+            every = getattr(theirs.config, "rescale_every", 0)
+            if every > 0:  # RWKV halves its stream every few layers.
+                values = [*(x * 2 ** ((i + 1) // every) for i, x in enumerate(values[:-1])), values[-1]]
         # A last state that the library has projected for its head is another value.
         there = zip(addresses, values, strict=True)
         found |= {address: value for address, value in there if value.shape[-1] == stack.config.d_model}

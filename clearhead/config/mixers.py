@@ -17,7 +17,7 @@ class MixerConfig(Mechanism):
     """A mixer of positions, which builds its `clearhead.model.mixers.mixer.Mixer` from itself and a stack's config."""
 
     builds_ffn: ClassVar[str] = "clearhead.model.feedforward:FeedForward"
-    """The module of the feed-forward part of its layers, which a stack's config builds."""
+    """The module of the feed-forward parts of its stack, whose config builds them."""
     layers: tuple[NonNegativeInt, ...] | None = None
     """Numbers of the layers that have it, from 0, in ascending order; None for all, () for none. The others have
     attention."""
@@ -25,7 +25,7 @@ class MixerConfig(Mechanism):
     """Those layers have attention too. It reads the same normalised state, and both results are added."""
 
     def build_ffn(self, stack: Config) -> Any:
-        """The feed-forward part of its layers."""
+        """A feed-forward part of its stack."""
         return load_extension("mechanisms", self.kind, self.builds_ffn)(stack)
 
 
@@ -121,7 +121,7 @@ class GatedDelta(MixerConfig):
 class TimeMixing(MixerConfig):
     """Each channel reads a mean of all values, weighed by their keys and ages (Peng et al. 2023, RWKV).
 
-    The feed-forward parts of its layers are the paper's channel mixing: they read the position before too.
+    The feed-forward parts of the stack are the paper's channel mixing: they read the position before too.
     """
 
     builds = "clearhead.model.mixers.time_mixing:AgeingMean"

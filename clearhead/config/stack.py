@@ -111,6 +111,8 @@ class StackConfig(Config):
     norm_gain: Literal["weight", "one_plus_weight", "none"] = "weight"
     """What a norm multiplies by: its weight, 1 + its weight (Gemma Team 2024), or nothing (Groeneveld et al. 2024)."""
     norm_eps: PositiveFloat = 1e-5
+    eps_grows_every: Count | None = None
+    """The epsilon is four times as large after every so many layers, as if they halved the stream (RWKV in float16)."""
     first_norm: bool = True
     """False leaves out the norm before the first block's attention, for an embedding that normalises already."""
     parallel: Literal["one_norm", "two_norms"] | None = None
@@ -239,6 +241,13 @@ class StackConfig(Config):
     def fixed_length(self) -> int | None:
         """The number of positions of every input; None if inputs have lengths of their own, as texts do."""
         return self.input.length if isinstance(self.input, Continuous) and self.input.is_fixed else None
+
+    def at_layer(self, layer: int) -> Self:
+        """The config with the epsilon of the norms of this layer; that of the last norm follows all layers."""
+        if self.eps_grows_every is None:
+            return self
+        growth = 4.0 ** min(layer // self.eps_grows_every, 99)
+        return self.model_copy(update={"norm_eps": self.norm_eps * growth})
 
     def is_windowed(self, layer: int) -> bool:
         """Returns True if `window` limits the attention of this layer."""

@@ -28,6 +28,7 @@ class Block(Part):
 
     def __init__(self, config: StackConfig, layer: int, *, cross: bool) -> None:
         super().__init__()
+        config = config.at_layer(layer)
         self.config, self.parallel = config, config.parallel
         self.residual = residual = Residual(config)
         attn_norm, self.attn_out_norm = residual.norms() if config.mixes(layer) else (None, None)
@@ -46,7 +47,7 @@ class Block(Part):
         experts = config.experts if config.has_experts(layer) else None
         self.ffn = None if experts is None else Mixture(config, experts)
         if experts is None and config.has_ffn(layer):
-            self.ffn = FeedForward(config) if mixer is None else mixer.build_ffn(config)
+            self.ffn = FeedForward(config) if config.mixer is None else config.mixer.build_ffn(config)
         self.ffn_scale = residual.layer_scale() if config.has_ffn(layer) else None
 
     def forward(

@@ -86,7 +86,7 @@ class Stack(Part):
         self.window_positions: PositionEncoding | None = None if local is None else local.build(config, causal=causal)
         self.blocks = nn.ModuleList(Block(config, i, cross=cross) for i in range(config.n_layers))
         self.kinds = [LayerKind(config.is_windowed(i), config.is_rotary(i)) for i in range(config.n_layers)]
-        self.final_norm = build_norm(config) if config.has_final_norm else None
+        self.final_norm = build_norm(config.at_layer(config.n_layers)) if config.has_final_norm else None
         self.recompute = False
         """True if training keeps only the input of each block, and computes the rest again in the backward pass.
 
@@ -367,9 +367,8 @@ class Transformer(Part, HasAttached):
 
     @property
     def keeps_states(self) -> bool:
-        """True if a layer of the decoder keeps a state in place of keys and values."""
-        decoder = self.config.decoder
-        return decoder is not None and any(map(decoder.has_mixer, range(decoder.n_layers)))
+        """True if layers of the decoder may keep a state, in place of keys and values or beside them."""
+        return self.config.decoder is not None and self.config.decoder.mixer is not None
 
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""

@@ -181,13 +181,14 @@ def gradients(network: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 def kept_bytes(network: Transformer, given: list[Tensor]) -> int:
     """Storage that autograd saves in a forward pass beside the weights, and that of the output.
 
-    Left out: indices and masks (not float), and what all sequences share: rotations, masks, gains of norms.
+    Left out: indices and masks (not float), and what all sequences share: rotations, masks, gains of norms,
+    d 1 2 of token shifts.
     """
     weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
     kept: dict[int, Tensor] = {}
 
     def pack(x: Tensor) -> Tensor:
-        if x.is_floating_point() and x.ndim > 1 and x.shape[0] > 1:
+        if x.is_floating_point() and x.ndim > 1 and x.shape[0] > 1 and x.shape[1:] != (1, 2):
             kept[x.untyped_storage().data_ptr()] = x
         return x
 

@@ -60,6 +60,9 @@ CONFIGS = {
     "gated_delta": c.ModelConfig(
         decoder=stack(n_layers=3, mixer=c.GatedDelta(layers=(0, 2), n_heads=4, n_key_heads=2, d_key=4, d_value=5))
     ),
+    "time_mixing": c.ModelConfig(
+        decoder=stack(n_layers=3, mixer=c.TimeMixing(d_inner=10, layers=(0, 2)), activation="squared_relu", **DROPOUTS)
+    ),
     "layers of one part": c.ModelConfig(
         decoder=stack(
             n_layers=6,

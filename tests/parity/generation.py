@@ -82,8 +82,13 @@ def default_type(theirs: Any) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+def is_rwkv(theirs: Any) -> bool:
+    """Whether the reference reads padding as words, and leaves states where they are when it reorders beams."""
+    return theirs.config.model_type == "rwkv"
+
+
 def texts_of(theirs: Any, rows: Sequence[Sequence[int]], batch: Tokens) -> list[list[int]]:
-    """What the reference writes, without prompts: in one batch, or one by one where it makes padding not a number.
+    """What the reference writes, without prompts: in one batch, or one by one where it makes padding not a number or a word.
 
     Its eager attention masks with the least float64, which is -inf in the float32 of its softmax.
     """
@@ -91,7 +96,7 @@ def texts_of(theirs: Any, rows: Sequence[Sequence[int]], batch: Tokens) -> list[
     cross, mask = theirs.config.is_encoder_decoder, batch.valid.long()
     if not cross:
         with torch.no_grad():
-            if theirs(batch.ids, attention_mask=mask).logits.isnan().any():
+            if is_rwkv(theirs) or theirs(batch.ids, attention_mask=mask).logits.isnan().any():
                 return [theirs.generate(torch.tensor([row]))[0, len(row) :].tolist() for row in rows]
     return theirs.generate(batch.ids, attention_mask=mask)[:, 1 if cross else batch.grid[1] :].tolist()
 
@@ -109,7 +114,7 @@ def compare_texts(case: Case, folder: Path) -> None:
     batch = Tokens.pad(rows, left=not cross)
     assert batch.valid is not None
     words: set[int] = set()
-    for name, search in SEARCHES.items():
+    for name, search in [*SEARCHES.items()][: 1 if is_rwkv(theirs) else None]:
         settings(theirs, search).save_pretrained(folder)
         with default_type(theirs):
             texts = texts_of(theirs, rows, batch)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clearhead.analysis.comparison import LOGITS, differences, modules, reference_states, states, without_padding
 from clearhead.api import Model, load
-from clearhead.config import ClassificationHead, ShortConvolution, VectorHead, WaveInput
+from clearhead.config import ClassificationHead, ShortConvolution, TimeMixing, VectorHead, WaveInput
 from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
@@ -185,6 +185,8 @@ def sides(ours: Model) -> tuple[bool, ...]:
     head = ours.config.head
     if isinstance(ours.config.first.input, WaveInput):
         return (False,)
+    if isinstance(ours.config.output.mixer, TimeMixing):
+        return (False,)  # The reference does not know which cells are padding.
     if isinstance(head, VectorHead) and ours.generation.pad_id in ours.generation.end_ids:
         return (False,)  # The reference takes the first padding for the end of the text.
     if isinstance(mixer := ours.config.first.mixer, ShortConvolution) and mixer.bias:
@@ -263,6 +265,8 @@ def round_trip(theirs: Any, ours: Model, folder: Path) -> None:
     back, report = type(theirs).from_pretrained(folder, output_loading_info=True)
     assert not [name for name in report["missing_keys"] if LEFT_OUT not in name], report
     assert not any(report[key] for key in ("unexpected_keys", "mismatched_keys")), report
+    if theirs.config.model_type == "rwkv":  # A pass for evaluation divides its weights in place.
+        theirs.train().base_model._rescale_layers()
     kept = theirs.state_dict()
     assert back.state_dict().keys() == kept.keys()
     for name, tensor in back.state_dict().items():

@@ -21,7 +21,9 @@ from clearhead.model.block import Memory
 from clearhead.model.cache import BlockCache
 from clearhead.model.heads import LanguageHead
 from clearhead.model.layout import check_tokens
+from clearhead.model.mixers.mixer import Mixer
 from clearhead.model.mixers.selective_scan import ChannelStates
+from clearhead.model.mixers.time_mixing import AgeingMean
 from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import LayerKind
 from clearhead.progress import cached
@@ -161,7 +163,7 @@ class Blockwise(Mapping[str, Tensor]):
             stack = self._network.stacks()[name]
             # What is read from a table of distances belongs to no block, so their scores are computed at once.
             alone = layout.valid is None and layout.groups is None and stack.config.positions.kind != "disentangled"
-            alone = alone and not stack.config.has_mixer(part[1])
+            alone = alone and not any(isinstance(one, Mixer) for one in stack.blocks[part[1]].children())
             width = stack.config.n_heads * max(one.grid[1] for one in self._layouts.values()) if alone else 0
         if edits := self._edits(part):
             if width * length > EDITED_CELLS:
@@ -316,7 +318,7 @@ class Blockwise(Mapping[str, Tensor]):
     @cached
     def _large(self) -> frozenset[str]:
         """The paths of values that a trace has only if it may be large."""
-        scans = (path for path, one in self._network.named_modules() if isinstance(one, ChannelStates))
+        scans = (path for path, one in self._network.named_modules() if isinstance(one, ChannelStates | AgeingMean))
         return frozenset(f"{path}.weights" for path in scans)
 
     def _has(self, path: str) -> bool:

@@ -27,7 +27,7 @@ from clearhead.trace import asked, tap, tracing
 NEVER = -1e30
 """The log of no weight. It is finite, because infinite ones have no difference."""
 N_KEPT = 3
-"""Tensors that time mixing keeps. Channel mixing keeps one after them."""
+"""Tensors that time mixing keeps. Channel mixing keeps one, after them if a layer has both."""
 
 
 class AgeingMean(Mixer, Deriving):
@@ -138,10 +138,11 @@ class ChannelMixing(Mixer):
         self.down = nn.Linear(stack.d_ff, d, bias=stack.has_down_bias)
 
     def forward(self, x: Tensor, layout: Layout, *, state: State | None = None, onto: Layout | None = None) -> Tensor:
-        kept, before = (state.values[:N_KEPT], state.values[N_KEPT:]) if state is not None else ((), ())
-        (pre, gate), last = _mapped(self, ("up", "gate"), x, layout, before[0] if before else None, onto or layout)
+        kept = () if state is None else state.values
+        n = len(kept) // N_KEPT * N_KEPT
+        (pre, gate), last = _mapped(self, ("up", "gate"), x, layout, kept[n] if kept[n:] else None, onto or layout)
         if state is not None:
-            state.values = *kept, last
+            state.values = *kept[:n], last
         pre = tap(self, "pre", pre, "b t f")
         post = tap(self, "post", activation_function(self.activation)(pre), "b t f")
         gate = tap(self, "gate", gate.sigmoid(), "b t d")

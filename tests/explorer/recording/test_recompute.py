@@ -50,6 +50,7 @@ def test_every_op_recomputes(name: str, edited: bool):
         c.GatedDelta(layers=(0,), n_heads=4, n_key_heads=2, d_key=6, d_value=5),
         c.StateSpace(layers=(0,), n_heads=4, d_head=3, d_state=5, n_groups=2, most_step=0.5),
         c.SelectiveScan(layers=(0,), d_inner=6, d_state=3, rank=2),
+        c.TimeMixing(layers=(0,), d_inner=6),
     ],
     ids=lambda mixer: mixer.kind,
 )

@@ -1,4 +1,4 @@
-"""Decoders with the selective scan of Mamba-1: Mamba, Falcon-Mamba, and Jamba, which has attention and experts too."""
+"""Decoders with the selective scan of Mamba-1, Jamba with attention and experts too; and RWKV, whose means age."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,10 +10,11 @@ from clearhead.checkpoints.families.decoders.state_spaces import (
     WITHOUT_ATTENTION,
     gated_names,
 )
+from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.mixtures.mixtures import PROJECTIONS, mixture_rules, number
-from clearhead.checkpoints.families.shared import MOST_LAYERS, decoder_language
+from clearhead.checkpoints.families.shared import MOST_LAYERS, decoder_heads, decoder_language, four_times, sizes
 from clearhead.checkpoints.weights.fields import Alias, FieldRule, Values, computed, ignored, only, same
-from clearhead.checkpoints.weights.mapping import Rule, fused, modules, rename, renames, split, squeezed
+from clearhead.checkpoints.weights.mapping import Rule, fused, modules, rename, renames, reshape, split, squeezed
 from clearhead.config import ModelConfig, SelectiveScan
 
 # --- the mixer -----------------------------------------------------------------------------------------------------
@@ -207,4 +208,55 @@ JAMBA = llama_like(
     vocab_size=65_536,
     intermediate_size=14_336,
     num_key_value_heads=8,
+)
+
+# --- RWKV-4 (Peng et al. 2023) -------------------------------------------------------------------------------------
+
+
+def _rwkv_rules(config: ModelConfig) -> Sequence[Rule]:
+    mixes, d = {"mix": ("key", "value", "gate"), "ffn": ("up", "gate")}, config.output.d_model
+    theirs = {"key": "key", "value": "value", "gate": "receptance", "up": "key", "out": "output", "down": "value"}
+    blocks, found = "blocks.{i}", list[Rule]()
+    for ours, there, more in (("mix", "attention", "out"), ("ffn", "feed_forward", "down")):
+        at, own = f"{blocks}.{there}", f"decoder.{blocks}.{ours}"
+        found += renames(at, own, {theirs[name]: name for name in (*mixes[ours], more)})
+        found += [
+            reshape(f"{at}.time_mix_{theirs[name]}", f"{own}.{name}_shift.mix", there=(1, 1, d), here=(d,))
+            for name in mixes[ours]
+        ]
+    names = {"embeddings": "embed.tokens", "blocks.0.pre_ln": "embed.norm", "ln_out": "final_norm"}
+    return (
+        *modules("decoder", blocks, {**names, "ln1": "attn_norm", "ln2": "ffn_norm"}),
+        *found,
+        rename(f"{blocks}.attention.time_decay", f"decoder.{blocks}.mix.log_rate"),
+        rename(f"{blocks}.attention.time_first", f"decoder.{blocks}.mix.bonus"),
+    )
+
+
+RWKV = Family(
+    model_type="rwkv",
+    constants={
+        "decoder.mixer.kind": "time_mixing",
+        "decoder.input.norm": True,
+        "decoder.positions.kind": "none",
+        "decoder.n_heads": 1,
+        "decoder.activation": "squared_relu",
+        "decoder.ffn_bias": False,
+    },
+    fields=(
+        *sizes("decoder", vocab_size=50_277, hidden_size=4096, num_hidden_layers=32),
+        four_times("intermediate_size", "hidden_size"),
+        computed("attention_hidden_size", "decoder.mixer.d_inner", default=None),
+        *only(layer_norm_epsilon=1e-5),  # That of the last norm.
+        computed(
+            "rescale_every",
+            "decoder.eps_grows_every",
+            read=lambda n, _: n if n > 0 else None,
+            write=lambda n, _: n or 0,
+            default=6,
+        ),
+        ignored("context_length", "max_position_embeddings"),
+    ),
+    rules=_rwkv_rules,
+    heads=decoder_heads("Rwkv", "rwkv.", "bare", tied=False, names=("head",)),
 )
