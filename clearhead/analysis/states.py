@@ -9,6 +9,7 @@ from clearhead.model.mixers.delta import GatedDeltaRule
 from clearhead.model.mixers.mixer import kept_shares
 from clearhead.model.mixers.selective_scan import ChannelStates
 from clearhead.model.mixers.state_space import SelectiveStateSpace
+from clearhead.model.mixers.time_mixing import AgeingMean
 from clearhead.trace import Trace
 
 
@@ -17,12 +18,14 @@ def kept(network: Transformer, seen: Trace, at: str) -> Tensor:
     """b h t s: the share of what position s wrote to the state at `at` that is left at t, by its length; 0 if s > t.
 
     `at` is a layer with a state, such as `decoder.blocks.3.mix`, and `seen` a trace of texts without padding between
-    their tokens. A head of `SelectiveScan` is a channel. The gated delta rule forgets by its decay, and by what later
-    positions write over keys like that of s. Raises UserError for a layer without such a state.
+    their tokens. A head of `SelectiveScan` or `TimeMixing` is a channel. The gated delta rule forgets by its decay, and
+    by what later positions write over keys like that of s. Raises UserError for a layer without such a state.
     """
     mix = dict(network.named_modules()).get(at)
     if isinstance(mix, SelectiveStateSpace):
         return kept_shares(seen[f"{at}.decay"].mT)
+    if isinstance(mix, AgeingMean):
+        return kept_shares(mix.rate.expand_as(seen[f"{at}.key"]).mT)
     if isinstance(mix, ChannelStates):
         squares, step = seen[f"{at}.b"].mT.square()[:, :, None, None], seen[f"{at}.step"].mT
         each = zip(squares.unbind(1), mix.rate.unbind(1), strict=True)

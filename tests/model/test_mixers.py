@@ -23,11 +23,13 @@ from clearhead.config import (
 from clearhead.errors import UserError
 from clearhead.generation import complete, generate
 from clearhead.model import Tokens, Transformer
+from clearhead.model.loss import IGNORED
 from clearhead.model.mixers.delta import delta_by_chunks, delta_by_steps
 from clearhead.model.mixers.selective_scan import implied_weights
 from clearhead.model.mixers.selective_scan import scan as selective_scan
 from clearhead.model.mixers.state_space import scan
 from clearhead.model.mixers.time_mixing import log_weights, wkv
+from clearhead.model.transformer import Stack
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import recording, scale, trace, zero
 from tests.model.small import gradients
@@ -320,11 +322,16 @@ def test_the_delta_rule_by_chunks_is_that_by_steps(size: int):
     torch.testing.assert_close(made[3], made[2], rtol=0, atol=1e-10)
 
 
+VALUES = {"gated_delta": "v", "state_space": "x", "selective_scan": "x", "time_mixing": "value"}
+"""The names of the values that the weights weigh."""
+
+
 @pytest.mark.parametrize(
     "mixer",
     [
         GatedDelta(n_heads=2, n_key_heads=1, d_key=4, d_value=5, layers=(0,)),
         SelectiveScan(d_inner=4, d_state=3, rank=2, layers=(0,)),
+        TimeMixing(d_inner=4, layers=(0,)),
     ],
     ids=lambda mixer: mixer.kind,
 )
@@ -343,7 +350,7 @@ def test_an_edit_of_what_is_read(mixer: Any):
     with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
         one(ids)
     read, place = ("read", (0, 1, 5)) if of_delta else ("y", (0, 5, 1))
-    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.x"][0, 2, 1]
+    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.{VALUES[mixer.kind]}"][0, 2, 1]
     change = edited[f"{at}.{read}"] - plain[f"{at}.{read}"]
     torch.testing.assert_close(change[place], -found[f"{at}.weights"][0, 1, 5, 2] * written)
     assert change.count_nonzero() == change[place].numel()
@@ -353,6 +360,7 @@ STATES = [
     GatedDelta(n_heads=2, n_key_heads=1, d_key=4, d_value=5, layers=(0,)),
     StateSpace(n_heads=4, d_head=3, d_state=5, n_groups=2, most_step=0.5, layers=(0,)),
     SelectiveScan(d_inner=6, d_state=3, rank=2, layers=(0,)),
+    TimeMixing(d_inner=6, layers=(0,)),
 ]
 
 
@@ -366,10 +374,11 @@ def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
     with torch.no_grad(), recording(one, [f"{at}.{'read' if of_delta else 'y'}"]) as fast:
         one(ids)
     weights, (read,) = seen[f"{at}.weights"], (fast[name] for name in fast)
-    values = seen[f"{at}.v"] if of_delta else seen[f"{at}.x"].unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
+    values = seen[f"{at}.{VALUES[mixer.kind]}"]
+    values = values if of_delta else values.unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
     found = weights @ values
     if not of_delta:
-        past = values * one.get_parameter(f"{at}.skip")[:, None, None]
+        past = 0 if mixer.kind == "time_mixing" else values * one.get_parameter(f"{at}.skip")[:, None, None]
         found = (found + past).transpose(1, 2).flatten(2)
     torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
     assert not weights.triu(1).any()
@@ -388,6 +397,11 @@ def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
             given = [seen[f"{at}.{name}"][:, :, : t + 1] for name in "qk"]
             given += [alone, side["decay"].mT, side["rate"].mT]
             return delta_by_steps(given, torch.zeros(1, 2, 4, 5, dtype=torch.float64))[1]
+        if mixer.kind == "time_mixing":
+            key, rate = seen[f"{at}.key"][:, : t + 1], -one.get_parameter(f"{at}.log_rate").exp()
+            key = torch.where(torch.arange(t + 1)[:, None] == s, key, -1e30)
+            given = key, alone[..., 0].mT, rate.expand_as(key), torch.zeros(6, dtype=torch.float64)
+            return wkv(given, (), None)[2].exp()[..., None]
         if mixer.kind == "selective_scan":
             rate = -one.get_parameter(f"{at}.log_rate").exp()
             return selective_scan((alone[..., 0].mT, side["step"], side["b"], side["c"], rate), None, None)[1]
@@ -433,3 +447,46 @@ def test_an_edit_of_the_matrix():
                 state = state * torch.tensor([1.0, 0.0])[:, None, None]
             torch.testing.assert_close(edited[f"{at}.state[t={t}]"], state)
             torch.testing.assert_close(edited[f"{at}.read[t={t}]"][..., None, :], given[0][:, :, t, None] @ state)
+
+
+def test_an_edit_of_the_sums():
+    """The state of time mixing is recorded if it is asked for; edits act on all that follow, in a stream too."""
+    one = network(TimeMixing(d_inner=5), n_layers=2)
+    ids, at = torch.arange(9)[None], "decoder.blocks.1.mix"
+    cache = one.new_cache()
+    one.decode(Tokens(ids), None, cache)
+    with torch.no_grad(), recording(one, [f"{at}.state"]) as found:
+        one(ids)
+    log, mean = cache.blocks[1].mix.values[1:3]
+    torch.testing.assert_close(found[f"{at}.state[t=8]"], torch.stack([mean * log.exp(), log.exp()], -1))
+    with torch.no_grad(), trace(one, large=True) as plain:
+        torch.testing.assert_close(one(ids), one(ids), rtol=0, atol=0)
+    changes: dict[str, Any] = {f"{at}.state[t=3]": scale(0.5), f"{at}.state[t=6,h=1]": zero}
+    with torch.no_grad(), trace(one, edit=changes) as edited:
+        logits = one(ids)
+    k, v, bonus = plain[f"{at}.key"][0], plain[f"{at}.value"][0], one.get_parameter(f"{at}.bonus")
+    state, rate = torch.zeros(5, 2, dtype=torch.float64), -one.get_parameter(f"{at}.log_rate").exp()
+    for t in range(9):
+        now = (bonus + k[t]).exp()
+        torch.testing.assert_close(edited[f"{at}.y[t={t}]"][0], (state[:, 0] + now * v[t]) / (state[:, 1] + now))
+        state = rate.exp()[:, None] * state + k[t].exp()[:, None] * torch.stack([v[t], torch.ones(5)], -1)
+        state = 0.5 * state if t == 3 else state * (torch.arange(5) != 1)[:, None] if t == 6 else state
+        torch.testing.assert_close(edited[f"{at}.state[t={t}]"][0], state)
+    # The same edits of a text that comes in pieces.
+    cache = one.new_cache()
+    with torch.no_grad(), trace(one, edit={f"{at}.state[t=3]": scale(0.5)}):
+        one.decode(Tokens(ids[:, :5]), None, cache)
+    with torch.no_grad(), trace(one, edit={f"{at}.state[t=1,h=1]": zero}):
+        torch.testing.assert_close(one.decode(Tokens(ids[:, 5:]), None, cache), logits[:, 5:])
+
+
+@pytest.mark.parametrize("mixer", [ShortConvolution(layers=(0,)), *STATES, TimeMixing(layers=())], ids=str)
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_last_block_computes_what_the_loss_reads(mixer: Any, packed: bool, monkeypatch: pytest.MonkeyPatch):
+    one = network(mixer.model_copy(update={"layers": (0, 2)}) if mixer.layers else mixer).train()
+    tokens = Tokens.pad([[*range(20)], [*range(9)], [*range(20)]], packed=packed)
+    labels = torch.where(torch.arange(49) % 4 == 1, torch.arange(49) % VOCABULARY, IGNORED)
+    found = gradients(one, one(tokens, labels=labels))
+    monkeypatch.setattr(Stack, "last_layout", lambda *_: None)
+    for name, gradient in gradients(one, one(tokens, labels=labels)).items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-10, atol=1e-10)

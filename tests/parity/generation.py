@@ -88,7 +88,7 @@ def is_rwkv(theirs: Any) -> bool:
 
 
 def texts_of(theirs: Any, rows: Sequence[Sequence[int]], batch: Tokens) -> list[list[int]]:
-    """What the reference writes, without prompts: in one batch, or one by one where it makes padding not a number or a word.
+    """What the reference writes, without prompts: in one batch, or one by one where padding becomes a word or nan.
 
     Its eager attention masks with the least float64, which is -inf in the float32 of its softmax.
     """

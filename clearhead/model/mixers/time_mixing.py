@@ -57,8 +57,8 @@ class AgeingMean(Mixer, Deriving):
         return {"rate": self.rate}
 
     def forward(self, x: Tensor, layout: Layout, *, state: State | None = None, onto: Layout | None = None) -> Tensor:
-        before = state.values if state is not None and state.values else (None,)
-        made, last = _mapped(self, ("key", "value", "gate"), x, layout, before[0], layout)
+        before = () if state is None else state.values
+        made, last = _mapped(self, ("key", "value", "gate"), x, layout, before, layout)
         key, value, gate = (layout.unpack(one) for one in made)
         key, value = tap(self, "key", key, "b t d"), tap(self, "value", value, "b t d")
         wide = torch.promote_types(key.dtype, torch.float32)
@@ -140,7 +140,7 @@ class ChannelMixing(Mixer):
     def forward(self, x: Tensor, layout: Layout, *, state: State | None = None, onto: Layout | None = None) -> Tensor:
         kept = () if state is None else state.values
         n = len(kept) // N_KEPT * N_KEPT
-        (pre, gate), last = _mapped(self, ("up", "gate"), x, layout, kept[n] if kept[n:] else None, onto or layout)
+        (pre, gate), last = _mapped(self, ("up", "gate"), x, layout, kept[n:], onto or layout)
         if state is not None:
             state.values = *kept[:n], last
         pre = tap(self, "pre", pre, "b t f")
@@ -160,11 +160,11 @@ class ChannelMixing(Mixer):
 
 
 def _mapped(
-    part: nn.Module, names: Sequence[str], x: Tensor, layout: Layout, before: Tensor | None, onto: Layout
+    part: nn.Module, names: Sequence[str], x: Tensor, layout: Layout, before: Sequence[Tensor], onto: Layout
 ) -> tuple[list[Tensor], Tensor]:
     """b t d (or packed m d) -> what the maps of these names make of their shifts, and the last position, b 1 d."""
-    grid = layout.unpack(x)
-    shifted = [part.get_submodule(f"{name}_shift")(grid, layout, before) for name in names]
+    grid, past = layout.unpack(x), before[0] if before else None
+    shifted = [part.get_submodule(f"{name}_shift")(grid, layout, past) for name in names]
     return [part.get_submodule(name)(onto.pack(one)) for name, (one, _) in zip(names, shifted, strict=True)], shifted[
         0
     ][1]
