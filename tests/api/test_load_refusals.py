@@ -258,8 +258,8 @@ FILES: dict[str, tuple[Spoil, str]] = {
     ),
     "onnx-alone": (alone("onnx/model.onnx"), r"onnx/model.onnx: expected weights in safetensors, got an ONNX graph"),
     "unknown-type": (
-        fields(model_type="rwkv"),
-        rf"{CONFIG}:model_type: expected an architecture.*, got 'rwkv', which has no table",
+        fields(model_type="recurrent_gemma"),
+        rf"{CONFIG}:model_type: expected an architecture.*, got 'recurrent_gemma', which has no table",
     ),
     "unknown-class": (fields(architectures=["GPT2Evil"]), rf"{CONFIG}:architectures: expected one of GPT2LMHeadModel"),
     "decoder": (fields(is_decoder=1), rf"{CONFIG}:is_decoder: expected False"),

@@ -43,6 +43,7 @@ differ by at most 1e-5 of the largest number.
 - For a model that reads pictures within a text, this test compares only texts without pictures.
   `tests/checkpoints/families/test_pictures.py` compares such models on texts with pictures.
 - For LLaVA-NeXT, LLaVA-OneVision and the model types in `text_parts.toml`, clearhead opens only the text model.
+- In transformers, RWKV reads padding as text. So the test pads it only on the right, where padding changes nothing.
 - For a model type in the second table, the test builds no model. It checks only the default config of the model type.
 - Some model types have no folder in transformers, and so no line in the tables, because their code is stored with
   their checkpoints (such as InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE). The test

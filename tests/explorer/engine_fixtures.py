@@ -82,6 +82,9 @@ MIXED = {
     "scan": c.ModelConfig(
         decoder=small(n_layers=2, mixer=c.SelectiveScan(d_inner=6, d_state=3, rank=2, norms="weight", layers=(0,)))
     ),
+    "time_mixing": c.ModelConfig(
+        decoder=small(n_layers=2, mixer=c.TimeMixing(d_inner=6, layers=(0,)), activation="squared_relu")
+    ),
 }
 """A state in place of attention."""
 
@@ -148,8 +151,8 @@ class Run:
 
     def trace(self, edits: Mapping[str, Callable[[Tensor], Tensor]] | None = None) -> Trace:
         decoder = self.network.config.decoder
-        large = decoder is not None and isinstance(decoder.mixer, c.SelectiveScan)  # Its weights, but no states.
-        with torch.no_grad(), trace(self.network, edits, large=large) as seen:
+        large = decoder is not None and isinstance(decoder.mixer, c.SelectiveScan | c.TimeMixing)
+        with torch.no_grad(), trace(self.network, edits, large=large, without=("state",)) as seen:
             self.network(*self.inputs)
         return seen
 

@@ -76,7 +76,7 @@ const followers: Record<string, string> = {
   "residual.head.": "part stream adds ratio cosine after switch",
   "residual.part.": "attn cross ffn",
   "stack.": "encoder decoder",
-  "state.": "state_space selective_scan gated_delta short_convolution",
+  "state.": "state_space selective_scan time_mixing gated_delta short_convolution",
   "steps.": "steps whole",
   "step.": "qkv scores scaled masked softmax weighted",
   "steering.": "positive negative",

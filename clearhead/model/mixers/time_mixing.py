@@ -118,7 +118,8 @@ class AgeingMean(Mixer, Deriving):
                 y = to.do(f"{path}.y", "wkv", key, value, weights=weights)
             else:
                 channels = {"heads": float(len(self.bonus))}
-                seen = to.do(f"{path}.weights", "ageing_weights", key, weights=weights, by=channels)
+                seen = to.do(f"{path}.scores", "ageing_scores", key, weights=weights, by=channels)
+                seen = to.do(f"{path}.weights", "softmax", seen)
                 value = to.do(f"{path}.value.split", "split", value, by={**channels, "width": 1})
                 y = to.do(f"{path}.seen.split", "matmul", seen, value)
                 y = to.do(f"{path}.y", "merge", y, by={"width": 1})
@@ -174,7 +175,7 @@ def _mapped_steps(to: Steps, part: nn.Module, path: str, name: str, x: str, out:
     """Lists the ops of `_mapped` for one name; returns `out`."""
     shift = part.get_submodule(f"{name}_shift")
     assert isinstance(shift, TokenShift)
-    x = shift.steps(to, f"{path}.{name}_shift", f"{path}.{name}_shift", x)
+    x = shift.steps(to, f"{out}.shift", f"{path}.{name}_shift", x)
     return to.linear(out, x, part.get_submodule(name), f"{path}.{name}")
 
 
@@ -239,9 +240,8 @@ def log_weights(key: Tensor, decay: Tensor, bonus: Tensor) -> Tensor:
 # --- kinds of op -----------------------------------------------------------------------------------------------------
 
 
-def _weights(call: Call) -> Tensor:
-    (key,), (rate, bonus) = call.x, call.w
-    return log_weights(key, rate.expand_as(key), bonus).softmax(-1)
+def _scores(call: Call) -> Tensor:
+    return log_weights(call.x[0], call.w[0].expand_as(call.x[0]), call.w[1])
 
 
 def _channels(call: Sized) -> tuple[int, ...]:
@@ -250,6 +250,6 @@ def _channels(call: Sized) -> tuple[int, ...]:
 
 
 KINDS |= {
-    "ageing_weights": Kind(_weights, _channels),
+    "ageing_scores": Kind(_scores, _channels),
     "wkv": Kind(only_sized, saves=its_inputs, width=lambda _: 4),
 }

@@ -36,7 +36,7 @@ def test_what_is_said_of_it(tmp_path):
     document = json.loads((tmp_path / "config.json").read_text())
     found = verdict(document, where="c")
     assert (found.kind, found.without) == (OPENS, "what reads pictures")
-    other = verdict({**document, "text_config": {"model_type": "rwkv"}}, where="c")
+    other = verdict({**document, "text_config": {"model_type": "recurrent_gemma"}}, where="c")
     assert other.kind != OPENS
     assert "several networks in one" in other.error
     broken = {**document, "text_config": {**document["text_config"], "hidden_size": "a"}}

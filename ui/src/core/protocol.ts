@@ -119,18 +119,18 @@ export interface ModelConfig {
 export interface StackConfig {
   input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
   d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding;
-  mixer: { kind: "short_convolution" | "state_space" | "selective_scan" | "gated_delta" | string; layers: number[] | null; beside: boolean; width?: number; bias?: boolean; n_heads?: number; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; norm?: "gated" | "before_gate" | null; factors?: [number, number, number, number, number] | null; least_step?: number; most_step?: number | null; d_inner?: number; rank?: number; norms?: "weight" | "none" | null; norms_eps?: number; n_key_heads?: number | null; d_key?: number; d_value?: number } | null;
+  mixer: { kind: "short_convolution" | "state_space" | "selective_scan" | "gated_delta" | "time_mixing" | string; layers: number[] | null; beside: boolean; width?: number; bias?: boolean; n_heads?: number; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; norm?: "gated" | "before_gate" | null; factors?: [number, number, number, number, number] | null; least_step?: number; most_step?: number | null; d_inner?: number | null; rank?: number; norms?: "weight" | "none" | null; norms_eps?: number; n_key_heads?: number | null; d_key?: number; d_value?: number } | null;
   mixing_layers: number[] | null; ffn_layers: number[] | null; n_groups: number | null; n_kv_heads: number | null;
   d_head: number | null; latent: Latent | null; window: number | null; window_layers: number[] | null;
   window_positions: Rotary | null; attn_scale: number | null; soft_cap: number | null; sinks: boolean;
   attn_gate: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads" | "turned_head"; clip_qkv: number | null;
   rotary_layers: number[] | null; norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
-  norm_gain: "weight" | "one_plus_weight" | "none"; norm_eps: number; first_norm: boolean;
-  parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null; branch_scale: number | null;
-  multipliers: Multipliers; layer_scale: number | null; activation: string; gated: boolean; clamp: Clamp | null;
-  experts: Experts | null; bias: boolean; qkv_bias: boolean | null; key_bias: boolean | null; out_bias: boolean | null;
-  ffn_bias: boolean | null; down_bias: boolean | null; norm_bias: boolean | null; dropout: number;
-  embed_dropout: number | null; attn_dropout: number; ffn_dropout: number;
+  norm_gain: "weight" | "one_plus_weight" | "none"; norm_eps: number; eps_grows_every: number | null;
+  first_norm: boolean; parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null;
+  branch_scale: number | null; multipliers: Multipliers; layer_scale: number | null; activation: string; gated: boolean;
+  clamp: Clamp | null; experts: Experts | null; bias: boolean; qkv_bias: boolean | null; key_bias: boolean | null;
+  out_bias: boolean | null; ffn_bias: boolean | null; down_bias: boolean | null; norm_bias: boolean | null;
+  dropout: number; embed_dropout: number | null; attn_dropout: number; ffn_dropout: number;
 }
 
 /** A convolution over time. */
