@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from clearhead.config.base import Config, Width
+from clearhead.config.base import Width
 from clearhead.config.mechanism import Kinds, Mechanism
 from clearhead.extensions import load_extension
 
@@ -24,7 +24,7 @@ class MixerConfig(Mechanism):
     beside: bool = False
     """Those layers have attention too. It reads the same normalised state, and both results are added."""
 
-    def build_ffn(self, stack: Config) -> Any:
+    def build_ffn(self, stack: Any) -> Any:
         """A feed-forward part of its stack."""
         return load_extension("mechanisms", self.kind, self.builds_ffn)(stack)
 

@@ -244,9 +244,7 @@ class StackConfig(Config):
 
     def at_layer(self, layer: int) -> Self:
         """The config with the epsilon of the norms of this layer; that of the last norm follows all layers."""
-        if self.eps_grows_every is None:
-            return self
-        growth = 4.0 ** min(layer // self.eps_grows_every, 99)
+        growth = 4.0 ** min(layer // (self.eps_grows_every or self.n_layers + 1), 99)
         return self.model_copy(update={"norm_eps": self.norm_eps * growth})
 
     def is_windowed(self, layer: int) -> bool:

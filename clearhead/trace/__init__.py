@@ -176,7 +176,11 @@ class Trace:
     def names(self, owner: nn.Module, name: str) -> bool:
         """True if an edit changes the value, or `only` names it, or values may be `large`."""
         path = f"{self.paths.get(owner)}.{name}"
-        return (self.large and name not in self.without) or self._touches(path) or (self.only is not None and path in self.only)
+        return (
+            (self.large and name not in self.without)
+            or self._touches(path)
+            or (self.only is not None and path in self.only)
+        )
 
     def _touches(self, path: str) -> bool:
         """True if an edit changes this value, or attached numbers read or change it."""

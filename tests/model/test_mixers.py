@@ -322,10 +322,6 @@ def test_the_delta_rule_by_chunks_is_that_by_steps(size: int):
     torch.testing.assert_close(made[3], made[2], rtol=0, atol=1e-10)
 
 
-VALUES = {"gated_delta": "v", "state_space": "x", "selective_scan": "x", "time_mixing": "value"}
-"""The names of the values that the weights weigh."""
-
-
 @pytest.mark.parametrize(
     "mixer",
     [
@@ -350,7 +346,7 @@ def test_an_edit_of_what_is_read(mixer: Any):
     with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
         one(ids)
     read, place = ("read", (0, 1, 5)) if of_delta else ("y", (0, 5, 1))
-    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.{VALUES[mixer.kind]}"][0, 2, 1]
+    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.x"][0, 2, 1]
     change = edited[f"{at}.{read}"] - plain[f"{at}.{read}"]
     torch.testing.assert_close(change[place], -found[f"{at}.weights"][0, 1, 5, 2] * written)
     assert change.count_nonzero() == change[place].numel()
@@ -374,8 +370,7 @@ def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
     with torch.no_grad(), recording(one, [f"{at}.{'read' if of_delta else 'y'}"]) as fast:
         one(ids)
     weights, (read,) = seen[f"{at}.weights"], (fast[name] for name in fast)
-    values = seen[f"{at}.{VALUES[mixer.kind]}"]
-    values = values if of_delta else values.unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
+    values = seen[f"{at}.v"] if of_delta else seen[f"{at}.x"].unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
     found = weights @ values
     if not of_delta:
         past = 0 if mixer.kind == "time_mixing" else values * one.get_parameter(f"{at}.skip")[:, None, None]
@@ -464,7 +459,7 @@ def test_an_edit_of_the_sums():
     changes: dict[str, Any] = {f"{at}.state[t=3]": scale(0.5), f"{at}.state[t=6,h=1]": zero}
     with torch.no_grad(), trace(one, edit=changes) as edited:
         logits = one(ids)
-    k, v, bonus = plain[f"{at}.key"][0], plain[f"{at}.value"][0], one.get_parameter(f"{at}.bonus")
+    k, v, bonus = plain[f"{at}.key"][0], plain[f"{at}.x"][0], one.get_parameter(f"{at}.bonus")
     state, rate = torch.zeros(5, 2, dtype=torch.float64), -one.get_parameter(f"{at}.log_rate").exp()
     for t in range(9):
         now = (bonus + k[t]).exp()

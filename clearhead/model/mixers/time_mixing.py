@@ -22,7 +22,7 @@ from clearhead.model.mixers.mixer import (
     weights_change,
 )
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Steps, its_inputs, only_sized
-from clearhead.trace import asked, tap, tracing
+from clearhead.trace import asked, tap, tell_padding, tracing
 
 NEVER = -1e30
 """The log of no weight. It is finite, because infinite ones have no difference."""
@@ -57,10 +57,11 @@ class AgeingMean(Mixer, Deriving):
         return {"rate": self.rate}
 
     def forward(self, x: Tensor, layout: Layout, *, state: State | None = None, onto: Layout | None = None) -> Tensor:
+        tell_padding(t=layout.valid, s=layout.valid)
         before = () if state is None else state.values
         made, last = _mapped(self, ("key", "value", "gate"), x, layout, before, layout)
         key, value, gate = (layout.unpack(one) for one in made)
-        key, value = tap(self, "key", key, "b t d"), tap(self, "value", value, "b t d")
+        key, value = tap(self, "key", key, "b t d"), tap(self, "x", value, "b t d")
         wide = torch.promote_types(key.dtype, torch.float32)
         given = key.to(wide), value.to(wide), self.log_rate, self.bonus
         with torch.autocast(x.device.type, enabled=False):
@@ -111,7 +112,7 @@ class AgeingMean(Mixer, Deriving):
         with to.inside(path):
             key, value, gate = (
                 _mapped_steps(to, self, path, name, x, f"{path}.{at}")
-                for name, at in (("key", "key"), ("value", "value"), ("gate", "gate.linear"))
+                for name, at in (("key", "key"), ("value", "x"), ("gate", "gate.linear"))
             )
             weights = f"{path}.rate", f"{path}.bonus"
             if to.training:
@@ -120,7 +121,7 @@ class AgeingMean(Mixer, Deriving):
                 channels = {"heads": float(len(self.bonus))}
                 seen = to.do(f"{path}.scores", "ageing_scores", key, weights=weights, by=channels)
                 seen = to.do(f"{path}.weights", "softmax", seen)
-                value = to.do(f"{path}.value.split", "split", value, by={**channels, "width": 1})
+                value = to.do(f"{path}.x.split", "split", value, by={**channels, "width": 1})
                 y = to.do(f"{path}.seen.split", "matmul", seen, value)
                 y = to.do(f"{path}.y", "merge", y, by={"width": 1})
             gate = to.do(f"{path}.gate", "activation", gate, how="sigmoid")
@@ -165,10 +166,11 @@ def _mapped(
 ) -> tuple[list[Tensor], Tensor]:
     """b t d (or packed m d) -> what the maps of these names make of their shifts, and the last position, b 1 d."""
     grid, past = layout.unpack(x), before[0] if before else None
-    shifted = [part.get_submodule(f"{name}_shift")(grid, layout, past) for name in names]
-    return [part.get_submodule(name)(onto.pack(one)) for name, (one, _) in zip(names, shifted, strict=True)], shifted[
-        0
-    ][1]
+    made, last = list[Tensor](), x
+    for name in names:
+        shifted, last = part.get_submodule(f"{name}_shift")(grid, layout, past)
+        made.append(part.get_submodule(name)(onto.pack(shifted)))
+    return made, last
 
 
 def _mapped_steps(to: Steps, part: nn.Module, path: str, name: str, x: str, out: str) -> str:
@@ -194,18 +196,15 @@ def _aged(given: Sequence[Tensor], layout: Layout) -> tuple[Tensor, ...]:
 def wkv(
     given: Sequence[Tensor], first: Sequence[Tensor], documents: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Keys, values, decays, b t d, bonus, d -> y and the ln b before each position, b t d; the last ln b and a / b.
+    """Keys, values and decays, b t d, bonus, d -> y and ln b before each position, b t d; the last ln b and a / b.
 
     `first` are those before all, b d, if any. What spans of positions add is joined to spans twice as long, with two
     means of values to one. Each of the `documents`, b t, begins anew.
     """
     key, value, decay, bonus = given
     weight, mean = first or (torch.full_like(key[:, 0], NEVER), torch.zeros_like(key[:, 0]))
-    weight, mean, left = (
-        torch.cat([weight[:, None], key], 1),
-        torch.cat([mean[:, None], value], 1),
-        F.pad(decay, (0, 0, 1, 0)),
-    )
+    weight, mean = torch.cat([weight[:, None], key], 1), torch.cat([mean[:, None], value], 1)
+    left = F.pad(decay, (0, 0, 1, 0))
     documents = None if documents is None else F.pad(documents, (1, 0), value=-1)
 
     def before(span: int) -> Tensor:
@@ -217,12 +216,13 @@ def wkv(
     span = 1
     while span < weight.shape[1]:
         past, own = before(span) + left[:, span:], weight[:, span:]
-        joined = mean[:, span:].lerp(mean[:, :-span], (past - own).sigmoid())
-        weight, mean = (
-            torch.cat([weight[:, :span], torch.logaddexp(own, past)], 1),
-            torch.cat([mean[:, :span], joined], 1),
+        joined = (
+            torch.logaddexp(own, past),
+            mean[:, span:].lerp(mean[:, :-span], (past - own).sigmoid()),
+            left[:, span:] + left[:, :-span],
         )
-        left = torch.cat([left[:, :span], left[:, span:] + left[:, :-span]], 1)
+        pairs = zip((weight, mean, left), joined, strict=True)
+        weight, mean, left = (torch.cat([old[:, :span], new], 1) for old, new in pairs)
         span *= 2
     past = before(1)
     return mean[:, :-1].lerp(value, (bonus + key - past).sigmoid()), past, weight[:, -1], mean[:, -1]

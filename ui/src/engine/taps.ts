@@ -14,7 +14,7 @@ const TAPPED: Axes[] = [
   [/\.embed\.conv1$/, "x d"],
   [/\.resid_(pre|mix|attn|cross|post)$/, "t d"],
   [/\.[kv]$/, "h s k"],
-  [/\.(attn|mix|cross|ffn|shared)(_scale)?\.out$|\.mix\.(input|conv|[xbcyz]|gate|key|value)$|\.ffn\.gate$/, "t d"],
+  [/\.(attn|mix|cross|ffn|shared)(_scale)?\.out$|\.mix\.(input|conv|[xbcyz]|gate|key)$|\.ffn\.gate$/, "t d"],
   [/\.[qz]$|\.(attn|mix|cross)\.(gate|read)$|\.mix\.norm\.(rstd|out)$/, "h t k"],
   [/\.(attn|cross)\.(scores|masked|weights)$|\.mix\.(overlap|corrections|match|weights)$/, "h t s"],
   [/\.mix\.(decay|rate|step)$/, "t h"],
