@@ -25,7 +25,7 @@ def kept(network: Transformer, seen: Trace, at: str) -> Tensor:
     if isinstance(mix, SelectiveStateSpace):
         return kept_shares(seen[f"{at}.decay"].mT)
     if isinstance(mix, AgeingMean):
-        return kept_shares(mix.rate.expand_as(seen[f"{at}.key"]).mT)
+        return kept_shares(mix.rate.expand_as(seen[f"{at}.k"]).mT)
     if isinstance(mix, ChannelStates):
         squares, step = seen[f"{at}.b"].mT.square()[:, :, None, None], seen[f"{at}.step"].mT
         each = zip(squares.unbind(1), mix.rate.unbind(1), strict=True)

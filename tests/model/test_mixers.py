@@ -57,6 +57,8 @@ def network(mixer: Any, *, seed: int = 0, n_layers: int = 3, **more: Any) -> Tra
     return found
 
 
+VALUES = {"gated_delta": "v", "state_space": "x", "selective_scan": "x", "time_mixing": "v"}
+"""What the weights of each weigh."""
 LAYERS = st.sampled_from([None, (0,), (1,), (0, 2), (1, 2)])
 WIDTHS = st.integers(2, 5)
 MIXERS = st.one_of(
@@ -214,7 +216,9 @@ def test_means_of_spans_are_the_recurrence(t: int, packed: bool, seed: int, size
     expected = torch.stack(ys, 1), most + weights.log(), sums / weights
     assert_alike(expected, (key, value, rate, bonus, *first), [(y, *last)], draw)
     if not first and t < 5:
-        read_back = log_weights(k, given[2], bonus).softmax(-1) @ value.mT[..., None]
+        later = torch.ones(t, t, dtype=torch.bool).triu(1)
+        weights = log_weights(k, given[2], bonus).masked_fill(later, -torch.inf).softmax(-1)
+        read_back = weights @ value.mT[..., None]
         torch.testing.assert_close(read_back[..., 0].mT, expected[0], rtol=1e-10, atol=1e-10)
 
 
@@ -346,7 +350,7 @@ def test_an_edit_of_what_is_read(mixer: Any):
     with torch.no_grad(), trace(one, edit={f"{at}.weights[h=1,t=5,s=2]": zero}) as edited:
         one(ids)
     read, place = ("read", (0, 1, 5)) if of_delta else ("y", (0, 5, 1))
-    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.x"][0, 2, 1]
+    written = plain[f"{at}.v"][0, 1, 2] if of_delta else plain[f"{at}.{VALUES[mixer.kind]}"][0, 2, 1]
     change = edited[f"{at}.{read}"] - plain[f"{at}.{read}"]
     torch.testing.assert_close(change[place], -found[f"{at}.weights"][0, 1, 5, 2] * written)
     assert change.count_nonzero() == change[place].numel()
@@ -370,7 +374,8 @@ def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
     with torch.no_grad(), recording(one, [f"{at}.{'read' if of_delta else 'y'}"]) as fast:
         one(ids)
     weights, (read,) = seen[f"{at}.weights"], (fast[name] for name in fast)
-    values = seen[f"{at}.v"] if of_delta else seen[f"{at}.x"].unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
+    values = seen[f"{at}.{VALUES[mixer.kind]}"]
+    values = values if of_delta else values.unflatten(2, (weights.shape[1], -1)).transpose(1, 2)
     found = weights @ values
     if not of_delta:
         past = 0 if mixer.kind == "time_mixing" else values * one.get_parameter(f"{at}.skip")[:, None, None]
@@ -393,7 +398,7 @@ def test_what_a_layer_reads_and_what_it_forgets(mixer: Any):
             given += [alone, side["decay"].mT, side["rate"].mT]
             return delta_by_steps(given, torch.zeros(1, 2, 4, 5, dtype=torch.float64))[1]
         if mixer.kind == "time_mixing":
-            key, rate = seen[f"{at}.key"][:, : t + 1], -one.get_parameter(f"{at}.log_rate").exp()
+            key, rate = seen[f"{at}.k"][:, : t + 1], -one.get_parameter(f"{at}.log_rate").exp()
             key = torch.where(torch.arange(t + 1)[:, None] == s, key, -1e30)
             given = key, alone[..., 0].mT, rate.expand_as(key), torch.zeros(6, dtype=torch.float64)
             return wkv(given, (), None)[2].exp()[..., None]
@@ -459,7 +464,7 @@ def test_an_edit_of_the_sums():
     changes: dict[str, Any] = {f"{at}.state[t=3]": scale(0.5), f"{at}.state[t=6,h=1]": zero}
     with torch.no_grad(), trace(one, edit=changes) as edited:
         logits = one(ids)
-    k, v, bonus = plain[f"{at}.key"][0], plain[f"{at}.x"][0], one.get_parameter(f"{at}.bonus")
+    k, v, bonus = plain[f"{at}.k"][0], plain[f"{at}.v"][0], one.get_parameter(f"{at}.bonus")
     state, rate = torch.zeros(5, 2, dtype=torch.float64), -one.get_parameter(f"{at}.log_rate").exp()
     for t in range(9):
         now = (bonus + k[t]).exp()

@@ -61,7 +61,7 @@ class AgeingMean(Mixer, Deriving):
         before = () if state is None else state.values
         made, last = _mapped(self, ("key", "value", "gate"), x, layout, before, layout)
         key, value, gate = (layout.unpack(one) for one in made)
-        key, value = tap(self, "key", key, "b t d"), tap(self, "x", value, "b t d")
+        key, value = tap(self, "k", key, "b s k"), tap(self, "v", value, "b s k")
         wide = torch.promote_types(key.dtype, torch.float32)
         given = key.to(wide), value.to(wide), self.log_rate, self.bonus
         with torch.autocast(x.device.type, enabled=False):
@@ -76,7 +76,9 @@ class AgeingMean(Mixer, Deriving):
                 y, past, *ends = wkv(given, before[1:N_KEPT], layout.documents)
                 if asked(self, "weights"):
                     total = torch.logaddexp(past, given[0] + self.bonus)
-                    plain = (log_weights(given[0], *given[2:]) - total.mT[..., None]).exp()
+                    plain = log_weights(given[0], *given[2:]) - total.mT[..., None]
+                    later = torch.ones_like(plain[0, 0], dtype=torch.bool).triu(1)
+                    plain = plain.masked_fill(later, -torch.inf).exp()
                     y = y + weights_change(self, plain, given[1], layout.documents)
                 if asked(self, "state") and layout.documents is None:
                     y, ends = self.through_states(given, before[1:N_KEPT], y, ends)
@@ -112,16 +114,17 @@ class AgeingMean(Mixer, Deriving):
         with to.inside(path):
             key, value, gate = (
                 _mapped_steps(to, self, path, name, x, f"{path}.{at}")
-                for name, at in (("key", "key"), ("value", "x"), ("gate", "gate.linear"))
+                for name, at in (("key", "k"), ("value", "v"), ("gate", "gate.linear"))
             )
             weights = f"{path}.rate", f"{path}.bonus"
             if to.training:
                 y = to.do(f"{path}.y", "wkv", key, value, weights=weights)
             else:
                 channels = {"heads": float(len(self.bonus))}
-                seen = to.do(f"{path}.scores", "ageing_scores", key, weights=weights, by=channels)
+                seen = to.do(f"{path}.products", "ageing_scores", key, weights=weights, by=channels)
+                seen = to.do(f"{path}.products.masked", "mask", seen, how=f"{path.partition('.')[0]}.attn")
                 seen = to.do(f"{path}.weights", "softmax", seen)
-                value = to.do(f"{path}.x.split", "split", value, by={**channels, "width": 1})
+                value = to.do(f"{path}.v.split", "split", value, by={**channels, "width": 1})
                 y = to.do(f"{path}.seen.split", "matmul", seen, value)
                 y = to.do(f"{path}.y", "merge", y, by={"width": 1})
             gate = to.do(f"{path}.gate", "activation", gate, how="sigmoid")
@@ -229,19 +232,18 @@ def wkv(
 
 
 def log_weights(key: Tensor, decay: Tensor, bonus: Tensor) -> Tensor:
-    """Keys and decays, ... t d -> ... d t s: the logs of the weights of s at t, which their sum then divides."""
+    """Keys and decays, ... t d -> ... d t s: the logs of the weights of s up to t, which their sum then divides."""
     t = key.shape[-2]
     since = F.pad(decays(decay.mT), (0, 0, 1, -1))
     now = torch.diag_embed(bonus[:, None].expand(-1, t))
-    later = torch.ones(t, t, dtype=torch.bool, device=key.device).triu(1)
-    return (key.mT[..., None, :] + since + now).masked_fill(later, -torch.inf)
+    return key.mT[..., None, :] + since + now
 
 
 # --- kinds of op -----------------------------------------------------------------------------------------------------
 
 
 def _scores(call: Call) -> Tensor:
-    return log_weights(call.x[0], call.w[0].expand_as(call.x[0]), call.w[1])
+    return log_weights(call.x[0], call.w[0].expand_as(call.x[0]), call.w[1]).tril()
 
 
 def _channels(call: Sized) -> tuple[int, ...]:

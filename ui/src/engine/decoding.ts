@@ -57,7 +57,7 @@ export class Decoding implements Reader {
       } else this.fixed.set(op.out, this.#changed(op.out, compute(op, this.#inputs(op, new Map()), this.weightsOf(op), plan.masks)));
     }
     const products = this.growing.filter((op) => op.op === "matmul_nt" || op.op === "matmul");
-    this.isWhole = this.growing.some((op) => /\.(mix\.out|ffn\.pre\.shift)$/.test(op.out));
+    this.isWhole = this.growing.some((op) => op.out.endsWith(".mix.out"));
     this.kept = new Set(this.isWhole ? [] : products.map((op) => op.inputs![1]!).filter((input) => grows.has(input)));
     for (const path of this.#edits.keys()) {
       if (!this.fixed.has(path) && !grows.has(path)) throw new Error(noSuch(path));

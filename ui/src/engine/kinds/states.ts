@@ -43,17 +43,17 @@ export const STATES = {
     }),
     length: (op, axis, from) => (axis ? from(0) : setting(op, "heads")),
   },
-  /** d t s: the key of s and the rate of each step between, or at t itself the bonus, of each channel; -Infinity for a later s. */
+  /** d t s: the key of s and the rate of each step between, or at t itself the bonus, of each channel; 0 for a later s. */
   ageing_scores: {
     inputs: [1, 1],
-    compute: ({ x: [keys], w: [rates, bonus] }) => {
-      const [n, channels] = keys!.shape as [number, number], made = ofPairs(channels, n, (d, t, s) => keys!.data[s * channels + d]! + (s === t ? bonus!.data[d]! : (t - 1 - s) * rates!.data[d]!));
-      return floats(made.shape, made.data.map((x, i) => (i % n > Math.floor(i / n) % n ? -Infinity : x)));
+    compute: ({ x: [keys], w }) => {
+      const [n, channels] = keys!.shape as [number, number];
+      return ofPairs(channels, n, (d, t, s) => keys!.data[s * channels + d]! + Math.abs(t - 1 - s) * w[+(s === t)]!.data[d]!);
     },
-    needs: ({ op, index: [d, , s] }) => [ofInput(op, 0, [s!, d!]), ofWeight(op, 0, [d!]), ofWeight(op, 1, [d!])],
-    explain: ({ index: [, t, s] }, [key, rate, bonus]) => s! > t!
-      ? { form: "mask", of: key!.term(), open: false, causal: true, window: null, query: t!, key: s! }
-      : { form: "sum", terms: [key!.term(), ...(s === t ? [bonus!.term()] : Array.from({ length: t! - 1 - s! }, () => rate!.term()))] },
+    needs: ({ op, index: [d, t, s] }) => [ofInput(op, 0, [s!, d!]), ofWeight(op, +(s === t), [d!])],
+    explain: ({ index: [, t, s] }, [key, each]) => ({
+      form: "sum", terms: s! > t! ? [] : [key!, ...Array<Given>(Math.abs(t! - 1 - s!)).fill(each!)].map((one) => one.term()),
+    }),
     length: (op, axis, from) => (axis ? from(0) : setting(op, "heads")),
   },
   /** h t k -> t (h k) */
