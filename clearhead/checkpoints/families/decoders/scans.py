@@ -255,7 +255,7 @@ RWKV = Family(
             write=lambda n, _: n or 0,
             default=6,
         ),
-        ignored("context_length", "max_position_embeddings"),
+        ignored("context_length", "max_position_embeddings", "num_attention_heads"),
     ),
     rules=_rwkv_rules,
     heads=decoder_heads("Rwkv", "rwkv.", "bare", tied=False, names=("head",)),
