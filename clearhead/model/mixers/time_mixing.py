@@ -83,7 +83,7 @@ class AgeingMean(Mixer, Deriving):
                 if asked(self, "state") and layout.documents is None:
                     y, ends = self.through_states(given, before[1:N_KEPT], y, ends)
                 if state is not None:
-                    state.values = (last, *ends, *state.values[N_KEPT:])
+                    state.keep(last, *ends, *state.values[N_KEPT:])
         gate = tap(self, "gate", gate.sigmoid(), "b t d")
         z = tap(self, "z", (gate * tap(self, "y", y, "b t d")).to(x.dtype), "b t d")
         return tap(self, "out", self.out((onto or layout).pack(z)), "b t d")
@@ -147,7 +147,7 @@ class ChannelMixing(Mixer):
         n = len(kept) // N_KEPT * N_KEPT
         (pre, gate), last = _mapped(self, ("up", "gate"), x, layout, kept[n:], onto or layout)
         if state is not None:
-            state.values = *kept[:n], last
+            state.keep(*kept[:n], last)
         pre = tap(self, "pre", pre, "b t f")
         post = tap(self, "post", activation_function(self.activation)(pre), "b t f")
         gate = tap(self, "gate", gate.sigmoid(), "b t d")
