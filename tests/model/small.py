@@ -66,6 +66,7 @@ MIXERS: dict[str, dict[str, Any]] = {
     "state_space": {"mixer": c.StateSpace(n_heads=4, d_head=6, d_state=5, n_groups=2, beside=True)},
     "selective_scan": {"mixer": c.SelectiveScan(d_inner=10, d_state=3, rank=2)},
     "short_convolution": {"mixer": c.ShortConvolution(bias=True, layers=(1,))},
+    "time_mixing": {"mixer": c.TimeMixing(d_inner=10, layers=(0,))},
 }
 
 WITHIN = ("rotary", "relative", "alibi")
