@@ -1,7 +1,7 @@
 /** One head of one attention: the addresses of its values, its tokens, and the cells that its mask closes. */
 
 import type { Mask, Plan, StackConfig, StackName, Token } from "../core/protocol";
-import { tokenText } from "../draw/format";
+import { tokenText, wordOf } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import type { Explorer } from "./explorer.svelte";
 
@@ -57,13 +57,18 @@ export function tokensOf(state: Explorer, stack: StackName): Token[] {
   return state.shown?.reply.tokens[stack] ?? [];
 }
 
-/** Their texts, as they are shown: a piece with what of its word is before it, and dots where the word goes on. */
-export function textsOf(tokens: readonly Token[]): string[] {
-  const texts: string[] = [], marked = tokens.some(({ text }) => /^([▁Ġ]|##)/.test(text));
-  const goesOn = (i: number): boolean => {
-    const { text = "", span } = tokens[i] ?? {}, before = tokens[i - 1];
-    return text.startsWith("##") || (marked && !!span && span[0] === before?.span?.[1] && /^[\p{LC}'’]/u.test(text) && /\p{LC}$/u.test(before.text));
-  };
-  tokens.forEach(({ text }, i) => texts.push(i && goesOn(i) ? texts[i - 1] + text.replace(/^##/, "") : text));
-  return texts.map((text, i) => tokenText(text) + (goesOn(i + 1) ? "…" : ""));
+/** A piece that goes on with the word before it. */
+export const goesOn = (token?: Token): boolean => /^##/.test(token?.text ?? "");
+
+const PIECE = /^[\p{L}\p{N}'’]+$/u, ALONE = /['’]$|[\u0e00-\u0eff\u3040-\u9fff]/;
+
+/** Their texts: of a piece, its word up to it, or up to the piece of `ends`, with dots where the word goes on. */
+export function wordsUpTo(tokens: readonly Token[], ends?: Map<number, number | undefined>): string[] {
+  const isLetters = tokens.every(({ text, span }) => !span || text.length < 3), texts: string[] = [];
+  const isPiece = (i: number): boolean => goesOn(tokens[i]) || (!isLetters && !!tokens[i]?.span && tokens[i].span[0] === tokens[i - 1]?.span?.[1] && PIECE.test(wordOf(texts[i - 1]!) + tokens[i].text) && !ALONE.test(texts[i - 1]!));
+  tokens.forEach(({ text }, i) => texts.push(i && isPiece(i) ? texts[i - 1] + text.replace(/^##/, "") : text));
+  return tokens.map((_, i) => texts[ends?.get(i) ?? i]! + (isPiece((ends?.get(i) ?? i) + 1) ? "…" : ""));
 }
+
+/** The same, as they are shown. */
+export const textsOf = (tokens: readonly Token[]): string[] => wordsUpTo(tokens).map(tokenText);

@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { language, partName, percent, short, t, wordOf, type Run } from "../../parts/kit";
+import { goesOn, language, partName, percent, short, t, wordOf, wordsUpTo, type Run } from "../../parts/kit";
 import { placeOf, type Curve, type Place } from "../../state/telling";
 
 export { curvesIn, telling, type Curve, type Place } from "../../state/telling";
@@ -46,17 +46,10 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
   return made;
 }
 
-/** A piece that goes on with the word before it. */
-export const goesOn = (token?: Token): boolean => /^##/.test(token?.text ?? "");
-
-const PIECE = /^[\p{L}\p{N}'’]+$/u, ALONE = /['’]$|[\u0e00-\u0eff\u3040-\u9fff]/;
-
 /** The tokens as a sentence names them: a piece with those of its word before it, and a sign where the word goes on. A word ends with an apostrophe; the first of a lane of pieces stands for all. */
 export function joined(tokens: readonly Token[], lanes: readonly Lane[] = []): Token[] {
-  const isLetters = tokens.every(({ text, span }) => !span || text.length < 3), ends = new Map(lanes.map(({ tokens: [first = 0, ...more] }) => [first, more.filter((i) => goesOn(tokens[i])).at(-1)])), texts: string[] = [];
-  const isPiece = (i: number): boolean => goesOn(tokens[i]) || (!isLetters && !!tokens[i]?.span && tokens[i].span[0] === tokens[i - 1]?.span?.[1] && PIECE.test(wordOf(texts[i - 1]!) + tokens[i].text) && !ALONE.test(texts[i - 1]!));
-  tokens.forEach(({ text }, i) => texts.push(i && isPiece(i) ? texts[i - 1] + text.replace(/^##/, "") : text));
-  return tokens.map((one, i) => ({ ...one, text: texts[ends.get(i) ?? i]! + (isPiece((ends.get(i) ?? i) + 1) ? "…" : "") }));
+  const texts = wordsUpTo(tokens, new Map(lanes.map(({ tokens: [first = 0, ...more] }) => [first, more.filter((i) => goesOn(tokens[i])).at(-1)])));
+  return tokens.map((one, i) => ({ ...one, text: texts[i]! }));
 }
 
 /** The stack whose tokens a head reads. */
