@@ -44,25 +44,27 @@ class Example:
     position: int
     """Where it is."""
     key: int | None
-    """For attention weights, the position of the key that has it."""
+    """For attention weights, the position of the key that has it; for cross-attention it counts in `source`."""
     tokens: tuple[str, ...]
     values: tuple[float, ...]
-
-    @property
-    def pieces(self) -> list[str]:
-        """The tokens as they stand in a text, with the space before them."""
-        spaced = any(SPACE in token for token in self.tokens)
-        return [
-            token.replace(SPACE, " ") if spaced or i == 0 else token[2:] if token.startswith("##") else f" {token}"
-            for i, token in enumerate(self.tokens)
-        ]
+    source: tuple[str, ...] | None = None
+    """For cross-attention, the tokens that it reads."""
 
     def marked(self) -> str:
         """The text with its strongest token in brackets: `the [cat] sat`."""
-        pieces = self.pieces
-        here = pieces[self.position]
-        pieces[self.position] = f"{' ' * here.startswith(' ')}[{here.strip()}]"
-        return "".join(pieces).strip()
+        some = spelled(self.tokens)
+        here = some[self.position]
+        some[self.position] = f"{' ' * here.startswith(' ')}[{here.strip()}]"
+        return "".join(some).strip()
+
+
+def spelled(tokens: Sequence[str]) -> list[str]:
+    """The tokens as they stand in a text, with the space before them."""
+    spaced = any(SPACE in token for token in tokens)
+    return [
+        token.replace(SPACE, " ") if spaced or i == 0 else token[2:] if token.startswith("##") else f" {token}"
+        for i, token in enumerate(tokens)
+    ]
 
 
 class Examples:
@@ -70,7 +72,8 @@ class Examples:
 
     `at` is an address with one number for each position (`….ffn.post[f=7]`, which is the strength), a vector (its norm,
     or with `direction` its dot product with that), or a head's weights (`….attn.weights[h=2]`: the largest weight that
-    a position gives to any token but the first and the special ones, on which attention without a target rests).
+    a position gives to any token but the special ones and, within a text, the first: on these attention without a
+    target rests).
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Examples:
     def measures(self) -> str:
         """A description of the strength."""
         if self.points:
-            return "largest weight on a token other than the first and the special ones"
+            return "largest weight on a token other than the special ones and, in its own text, the first"
         if self._direction is not None:
             return "dot product with the direction"
         return "norm" if self.width else "value"
@@ -142,6 +145,10 @@ class Examples:
         """True if the strength of a position is its weight on another position."""
         return "s" in self._site.axes.split() and self._site.letter == "t" and "s" not in self._site.index
 
+    @property
+    def _crosses(self) -> bool:
+        return ".cross." in self._site.path
+
     def _batch(self, some: Sequence[Encoded], texts: Sequence[Text]) -> None:
         tokens = self._plan.encoder.batch(some)
         stacks = dict(zip(self._plan.encoder.stacks, tokens, strict=True))
@@ -152,16 +159,25 @@ class Examples:
         scores = scores.masked_fill(~valid_cells(own), float("-inf")).cpu()
         at_stack = self._plan.encoder.stacks.index(self._site.stack)
         for i, (one, text) in enumerate(zip(some, texts, strict=True)):
-            n = len(one.ids[at_stack])
-            self._offer(one.row, text, scores[i, :n], own.ids[i, :n], None if keys is None else keys[i])
+            ids = one.ids[at_stack]
+            read = one.ids[0] if self.points and self._crosses else None
+            self._offer(one.row, text, scores[i, : len(ids)], ids, None if keys is None else keys[i], read)
 
-    def _offer(self, row: int, text: Text | None, values: Tensor, ids: Tensor, keys: Tensor | None = None) -> None:
+    def _offer(
+        self,
+        row: int,
+        text: Text | None,
+        values: Tensor,
+        ids: list[int],
+        keys: Tensor | None = None,
+        read: list[int] | None = None,
+    ) -> None:
         """Keeps a text of these strengths and tokens if it is among the strongest."""
         value, at = float(values.max()), int(values.argmax())
         if not self._is_weak(value, row):
             key = None if keys is None else int(keys[at])
-            tokens = tuple(self._model.tokenizer.tokens(ids.tolist()))
-            self._keep(Example(row, text, value, at, key, tokens, tuple(values.tolist())))
+            tokens, source = (None if one is None else tuple(self._model.tokenizer.tokens(one)) for one in (ids, read))
+            self._keep(Example(row, text, value, at, key, tokens or (), tuple(values.tolist()), source))
 
     def _strength(self, cells: Tensor) -> Tensor:
         """b t or n: the strength of each position among b t … or n …."""
@@ -173,9 +189,9 @@ class Examples:
     def _pointed(self, value: Tensor, stacks: dict[str, Tokens]) -> Score:
         """The largest weight of each position on a key that is no resting place."""
         weights = value[:, self._site.index["h"]]
-        read = stacks["encoder" if ".cross." in self._site.path else self._site.stack]
+        read = stacks["encoder" if self._crosses else self._site.stack]
         rests = torch.isin(read.ids, self._special.to(read.ids.device))
-        rests[:, 0] = True
+        rests[:, 0] |= not self._crosses
         found = weights.masked_fill(rests[:, None], 0.0).max(-1)
         return found.values, found.indices
 
@@ -218,7 +234,7 @@ class Examples:
             texts, counts = rows.text[begin:end].unique_consecutive(return_counts=True)
             ids = rows.token[begin:end].split(counts.tolist())
             for row, values, own in zip(texts.tolist(), scores.split(counts.tolist()), ids, strict=True):
-                self._offer(row, None, values, own)
+                self._offer(row, None, values, own.tolist())
             begin = end
             self.n_read = int(texts[-1]) + 1 if len(texts) else self.n_read
             yield self.n_read

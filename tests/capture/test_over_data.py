@@ -9,6 +9,7 @@ import torch
 from clearhead.analysis import ablation, lens
 from clearhead.api import Model
 from clearhead.capture import Example, Examples, capture, drawn, effects
+from clearhead.capture.examples import spelled
 from clearhead.errors import UserError
 from clearhead.tasks.scores import intervals_of_means
 from clearhead.trace import recording
@@ -106,6 +107,23 @@ def test_examples_are_the_strongest_texts(at: str, tmp_path: Path) -> None:
     some = capture(model, TEXTS, [at], tmp_path / "some", sample=0.5)
     with pytest.raises(UserError, match="expected a capture of all positions"):
         Examples(model, some, at).all()
+
+
+def test_the_key_of_cross_attention_is_a_token_of_the_source() -> None:
+    model = model_of(CONFIGS["encoder_decoder_post"])
+    texts = [("one two four three one", "two one"), ("three four one two", "four")]
+    at = "decoder.blocks.1.cross.weights[h=1]"
+    for one in Examples(model, texts, at).all():
+        source, target = one.text or ("", "")
+        seen, _ = model.trace(source, target)
+        weights = seen[at][0, one.position].tolist()
+        assert one.key is not None
+        assert weights[one.key] == pytest.approx(one.value, rel=1e-4)
+        assert one.source == tuple(
+            model.tokenizer.tokens(model.reader.inputs(source, target, model.generation)[0].ids[0].tolist())
+        )
+        assert [token for token in spelled(one.source) if "<" not in token] == [f" {word}" for word in source.split()]
+        assert len(one.tokens) == seen[at].shape[1]
 
 
 def test_a_direction_and_wrong_ones() -> None:

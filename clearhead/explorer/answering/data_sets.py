@@ -15,6 +15,7 @@ from clearhead.analysis.difference import TensorChange, UnitChange
 from clearhead.api import Model
 from clearhead.capture import Difference, Example, Examples, difference, drawn
 from clearhead.capture.difference import Answers, PartChange, over_texts
+from clearhead.capture.examples import spelled
 from clearhead.capture.texts import Text
 from clearhead.data.prompts import BUNDLED, prompts_in
 from clearhead.data.sentences import compose
@@ -60,7 +61,9 @@ class ExampleRow(TypedDict):
     value: float
     position: int
     key: int | None
-    """The token that a weight is on."""
+    """The token that a weight is on: of cross-attention one of the source."""
+    source: list[str] | None
+    """The tokens that cross-attention reads."""
     tokens: list[str]
     values: list[float]
 
@@ -78,8 +81,9 @@ ExamplesReply = TypedDict(
     },
 )
 """The strongest texts among those `read`. `measure` is what the strength of a token is: a number, the norm of a vector,
-its length along the direction, or the largest weight on a token that is neither the first nor a special one. `from`:
-the given texts, the run's data, its last samples, sentences of the demo's language, or the bundled sets of prompts."""
+its length along the direction, or the largest weight on a token that is not special nor, in its own text, the first.
+`from`: the given texts, the run's data, its last samples, sentences of the demo's language, or the bundled sets of
+prompts."""
 
 
 class DifferenceReply(TypedDict):
@@ -171,7 +175,8 @@ def _row(one: Example) -> dict[str, Any]:
     both = (one.text,) if isinstance(one.text, str) else one.text or ()
     text, target = (*both, None, None)[:2]
     shown = {"text": text, "target": target, "value": one.value, "position": one.position, "key": one.key}
-    return {**shown, "tokens": one.pieces, "values": [round(value, 5) for value in one.values]}
+    read = {"source": None if one.source is None else spelled(one.source), "tokens": spelled(one.tokens)}
+    return {**shown, **read, "values": [round(value, 5) for value in one.values]}
 
 
 # --- where the texts come from --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from clearhead.capture import Example, Examples
 from clearhead.explorer.answering.data_sets import longer
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment
+from tests.explorer.browser.trained import PAIRS
 from tests.explorer.browser.views import show
 from tests.small_models import TEXTS
 
@@ -47,6 +48,32 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
     becomes(lambda: opened.fragment()["s"], best[0].text)
     state = opened.fragment()
     assert (int(state.get("query", 0)), int(state.get("key", 0))) == (best[0].position, best[0].key)
+
+
+def test_cross_attention_looks_into_the_source(open_page: Open, serve: Serve, folder_of) -> None:
+    """The word that is written next, and in the line above it the word of the source that is read."""
+    folder = folder_of("translator")
+    pairs = [*zip(PAIRS.source[:12], PAIRS.target[:12], strict=True)]
+    served = serve("translator with data", load(folder), folder=folder, data=pairs)
+    state = fragment(*pairs[0], stack="decoder", layer=1, part="cross", head=1, view="examples")
+    opened = open_page(served, state)
+    best = Examples(served.model, longer(pairs), f"{AT}.cross.weights[h=1]", top=60).all()
+    wanted = set[tuple[str, str]]()
+    for one in best:
+        assert one.source is not None
+        assert one.key is not None
+        source, target = one.text or ("", "")
+        words = [*target.split(), "<eos>"]
+        wanted.add((f"{one.source[one.key]}".replace("▁", ""), words[one.position]))
+        assert one.source[one.key].replace("▁", "") in source.split()
+    rows = opened.page.locator("main ul li button")
+
+    def is_right() -> None:
+        marks = [row.locator(".shade").all_inner_texts() for row in rows.all()]
+        assert marks
+        assert {(read.strip(), written.strip()) for read, written in marks} <= wanted
+
+    eventually(is_right)
 
 
 def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) -> None:

@@ -674,8 +674,10 @@ export interface ExamplesReply {
 /** A text, with the tokens of the stack that the address names, and the strength of each. */
 export interface ExampleRow {
   text: string; target: string | null; value: number; position: number;
-  /** The token that a weight is on. */
+  /** The token that a weight is on: of cross-attention one of the source. */
   key: number | null;
+  /** The tokens that cross-attention reads. */
+  source: string[] | null;
   tokens: string[]; values: number[];
 }
 
@@ -691,7 +693,7 @@ export interface ProposalQuestion {
 /** Texts with another word in one place, and the position of the answer. */
 export interface ProposalReply {
   position: number;
-  /** Those with another answer, or else all: first those that differ clearly, and the word most alike. */
+  /** Those with another answer, one, or else all: first those that differ clearly, and the word most alike. */
   other: string[];
   /** The run's text, and others with its answer. */
   same: string[];
