@@ -177,18 +177,25 @@ function besides(): Plugin {
 const FILES_ONLY: Record<string, string> = { "/i18n/en.file.json": "{}", "/rounded/rounded.ts": "export class Rounded {}" };
 const withoutFiles: Plugin = { name: "without-files", enforce: "pre", load: (id) => FILES_ONLY[Object.keys(FILES_ONLY).find((end) => id.endsWith(end)) ?? ""] ?? null };
 
+/** Places that need Python: a file has none of them. Its style sheet is that of the page. */
+const withoutPython: Plugin = { name: "without-python", enforce: "pre", transform: (code, id) => (id.endsWith("/views/index.ts") ? { code: code.replace('"./*/*.svelte"', '["./*/*.svelte", "!./{examples,steering,difference}/*"]'), map: null } : null) };
+
 /** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file. exercises.js and training.js: the only
  *  script of a page of exercises, and of one in which a model learns, each with a style sheet of its own. */
 function served(): Plugin {
   return {
     name: "served",
     apply: "build",
-    async generateBundle() {
+    enforce: "post",
+    async generateBundle(_, bundle) {
       for (const [name, entry] of [["explorer", "index"], ["exercises", "exercises"], ["training", "training"]] as const) {
-        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), ...(name === "explorer" ? [withoutFiles] : [])], build: { ...options(`src/entry/${entry}.ts`), write: false } });
+        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), name === "explorer" ? withoutFiles : withoutPython], build: { ...options(`src/entry/${entry}.ts`), write: false } });
         const { output: [script, ...assets] } = made as Rolldown.RolldownOutput, style = assets.find((one) => one.type === "asset" && one.fileName.endsWith(".css"));
         this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
-        if (name !== "explorer" && style?.type === "asset") this.emitFile({ type: "asset", fileName: `${name}.css`, source: style.source });
+        const sheet = bundle[`${name}.css`];
+        if (style?.type !== "asset") continue;
+        if (sheet?.type === "asset") sheet.source = style.source;
+        else this.emitFile({ type: "asset", fileName: `${name}.css`, source: style.source });
       }
     },
   };
@@ -213,7 +220,7 @@ const options = (input: string): BuildOptions => ({
 /** One module for files and one for pages, and one style sheet for both: a widget carries them, an exported file inlines
  *  them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [...plugins(), texts(), besides(), served()],
+  plugins: [...plugins(), withoutPython, texts(), besides(), served()],
   base: "./",
   build: { outDir: "../clearhead/explorer/static", emptyOutDir: true, license: { fileName: "LICENSES.txt" }, ...options("src/entry/file.ts") },
 });
