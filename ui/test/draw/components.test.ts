@@ -3,7 +3,6 @@ import { mount } from "svelte";
 import { afterEach, expect, test } from "vitest";
 import Bars from "../../src/draw/Bars.svelte";
 import Curve from "../../src/draw/Curve.svelte";
-import Histogram from "../../src/draw/Histogram.svelte";
 import Strip from "../../src/draw/Strip.svelte";
 import Triangle from "../../src/draw/Triangle.svelte";
 import { clear, page, press, show } from "./mounted";
@@ -64,10 +63,5 @@ test("a triangle: an arrow for each vector, their coordinates in a table", () =>
   }));
   expect([...page.querySelectorAll("line")].map((line) => line.classList[1])).toEqual(["base", "part", "sum"]);
   expect(texts("tbody tr")).toEqual(["x 1.000.00", "f 1.001.00", "x + f 1.41.001.00"]);
-});
-
-test("a histogram counts shares", () => {
-  show((target) => mount(Histogram, { target, props: { label: "Values", values: [0, 0, 0, 1, NaN], bins: 2 } }));
-  expect(texts("tbody td")).toEqual(["0.750", "0.250"]);
 });
 

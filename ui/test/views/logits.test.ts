@@ -1,7 +1,7 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, test } from "vitest";
 import { softmax } from "../../src/state/answer.svelte";
 import { order } from "../../src/core/vectors";
-import { entropy, rank, sharesOf, writerOf } from "../../src/views/logits/logits";
+import { entropy, rank, sharesOf, spread, writerOf } from "../../src/views/logits/logits";
 
 const LOGITS = [2, 1, 0.5, 0, -1];
 const sum = (shares: Float64Array): number => shares.reduce((all, p) => all + p, 0);
@@ -75,3 +75,5 @@ it("reads what a part is from its address", () => {
   expect(writerOf("decoder.blocks.1.attn.out.bias")).toMatchObject({ kind: "bias", layer: 1 });
   expect(writerOf("head.output.bias")).toMatchObject({ kind: "bias", layer: null });
 });
+
+test("spread counts shares", () => expect(spread([0, 0, 0, 1, NaN], 2)).toEqual([[0.25, 0.75], [0.75, 0.25]]));

@@ -1,5 +1,6 @@
 /** From logits to the shares that a token is drawn by, one step after another. */
 
+import { extent } from "../../draw/scale";
 import { narrowed } from "../../engine/writing/sampling";
 import { softmax } from "../../parts/kit";
 
@@ -29,6 +30,13 @@ export function sharesOf(logits: ArrayLike<number>, temperature: number, topK: n
   const scores = Float64Array.from(logits, (x) => x / (temperature || 1e-6));
   const shares = (top_k: number | null, top_p: number): Float64Array => softmax(narrowed(scores, { top_k, top_p }));
   return { trueShares: softmax(logits), tempered: shares(null, 1), afterK: shares(topK, 1), afterP: shares(topK, topP) };
+}
+
+/** In each of `n` equal steps from the smallest value to the largest, the middle and the share of the values. */
+export function spread(values: ArrayLike<number>, n = 24): [middle: number, share: number][] {
+  const finite = Array.from(values).filter(Number.isFinite), [low, high] = extent(finite), step = (high - low) / n || 1;
+  const of = finite.map((x) => Math.min(n - 1, Math.floor((x - low) / step)));
+  return Array.from({ length: n }, (_, i) => [low + (i + 0.5) * step, of.filter((one) => one === i).length / of.length]);
 }
 
 /** -sum p ln p, in nats. */
