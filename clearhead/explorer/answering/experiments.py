@@ -28,8 +28,9 @@ from clearhead.trace import Address
 
 PLACES, MOST = 6, 32
 """Words of a text that may be replaced, and the most texts that are tried for one."""
-CLEAR, ALIKE = 0.3, 0.3
-"""From this share of an answer on, a text has another answer clearly; from this cosine on, two words are alike."""
+CLEAR, SURE, ALIKE = 0.3, 0.5, 0.3
+"""From this share of an answer on, a text has another answer clearly, and surely; from this cosine on, two words are
+alike."""
 TOLD = 12
 """Texts of each kind that are told."""
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -47,7 +48,7 @@ class ProposalReply(TypedDict):
 
     position: int
     other: list[str]
-    """Those with another answer, or else all: first those that differ clearly, and the word most alike."""
+    """Those with another answer, one, or else all: first those that differ clearly, and the word most alike."""
     same: list[str]
     """The run's text, and others with its answer."""
 
@@ -91,22 +92,25 @@ def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
     if not places:
         raise UserError("propose: expected a word that another can replace, got none; type a second text")
     read = partial(Ablations, found.model.network, position=seen.position, vectors=found.model.sentences.vectors)
-    own, rows = read(inputs), list[tuple[bool, int, bool, float, str]]()
+    own, rows = read(inputs), list[tuple[bool, int, bool, float, str, int]]()
     clean = own.expected.reshape(1, -1)
     for at, some in sorted(places, key=lambda one: (one[0] == seen.position, not is_free and one[1][0][0]))[:PLACES]:
         batch = [repeated(one, len(some)) for one in inputs]
         batch[0].ids[:, at] = torch.tensor([token for *_, token in some])
         logs = read(batch, metric=own.metric).expected.reshape(len(some), -1)
-        alike, moved = logs.argmax(-1) == clean.argmax(), (clean.exp() - logs.exp()).abs().sum(-1)
-        each = zip(alike.tolist(), moved.tolist(), some, strict=True)
+        best, moved = logs.max(-1), (clean.exp() - logs.exp()).abs().sum(-1)
+        alike, p = best.indices == clean.argmax(), 1.0 if seen.is_vector else best.values.exp()
+        vague = (moved < CLEAR) | ~alike & (p < SURE)
+        each = zip(alike.tolist(), vague.tolist(), moved.tolist(), best.indices.tolist(), some, strict=True)
         rows = sorted(
-            (is_same, rank, far < CLEAR, -far if is_same and not seen.is_vector else by, other)
-            for is_same, far, (rank, by, other, _) in each
+            (is_same, rank, is_vague, -far if is_same and not seen.is_vector else by, other, answer)
+            for is_same, is_vague, far, answer, (rank, by, other, _) in each
         )
         if seen.is_vector or not alike.all():
             break
-    first, best, *_ = rows[0]
-    other, same = ([row[-1] for row in rows if row[:2] == (which, best)] for which in (first, not first))
+    first, rank, *_, answer = rows[0]
+    other = [row[-2] for row in rows if row[:2] == (first, rank) and (seen.is_vector or row[-1] == answer)]
+    same = [row[-2] for row in rows if row[:2] == (not first, rank)]
     return Reply({"position": seen.position, "other": other[:TOLD], "same": [text, *same[::-1]][:TOLD]})
 
 
