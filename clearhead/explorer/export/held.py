@@ -80,8 +80,8 @@ def _short(value: Any) -> Any:
             return value
 
 
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""The points of the faithfulness curve that a page asks for (ui/src/views/circuits/circuits.svelte.ts)."""
+SIZES, MOST = (10, 25, 60, 150, 400, 1000), 2500
+"""The sizes of circuits that a page asks for, up to half of the edges (ui/src/views/circuits/circuits.svelte.ts)."""
 STEPS, EDGES = (0, 5), 300
 """The steps of integrated gradients that a page offers, and the edges that a file lists at most."""
 STEPS_LARGE, EDGES_LARGE = (0,), 60
@@ -130,7 +130,9 @@ def _answers(
         asked = {**place, "steps": n}
         strongest = edges(opened, EdgesQuestion(**base, steps=n, most=most)).json
         yield "edges", asked, strongest
-        for share in SHARES:
+        half = -(-strongest["total"] // 2)
+        for size in (*(size for size in SIZES if size < half), min(half, MOST)):
+            share = size / strongest["total"]
             point = faithfulness(opened, FaithfulnessQuestion(**base, steps=n, share=share)).json
             yield "faithfulness", {**asked, "share": share}, point
         explained = list(every_edge(opened, EdgesQuestion(**base, steps=n, most=most), terms=TERMS))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from clearhead.analysis.circuits import Circuits, patched_edges
+from clearhead.analysis.circuits import Circuits, curve, patched_edges
 from clearhead.analysis.features import Features, Site
 from clearhead.analysis.scores import ov_attribution, qk_attribution
 from clearhead.analysis.sweep import PatchingSweep
@@ -136,11 +136,17 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
     numbers = (opened.page.locator("main .number").text_content() or "").split(": ")[-1].split()
     right(numbers[0], circuits.ends[0])
     right(score_of(rows.first), top[0].score)
-    before, slider = rows.count(), opened.page.get_by_role("slider", name="Connections kept")
-    slider.fill("0")
-    becomes(lambda: rows.count() < before, True)
-    slider.fill("2")
-    becomes(rows.count, before)
+    slider = opened.page.get_by_role("slider", name="Connections kept")
+    total = int(circuits.edges().exists.sum())
+    for place, share in enumerate((10 / total, 25 / total)):
+        with LOCK:
+            point = next(curve(circuits, circuits.edges(), (share,)))
+        slider.fill(str(place))
+        found = rf"strongest {point.n_edges} of {total} .* {100 * (point.faithfulness or 0):.0f}\s%".replace("-", "−")
+        said(
+            lambda found=found: "".join(re.findall(found, opened.page.locator("main h3.found").inner_text())),
+            "strongest",
+        )
     rows.first.focus()
     for i in (0, 1):
         opened.press("Enter")

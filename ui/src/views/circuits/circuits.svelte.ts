@@ -6,9 +6,8 @@ import type { CircuitsQuestion, CircuitsReply, Edge, FaithfulnessReply } from ".
 
 /** Edges that a page lists at most. */
 const MOST = 1000;
-const SHARES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
-/** The share that is shown first. */
-export const FIRST = 2;
+/** Sizes of circuits that are measured, up to half of the edges. */
+const SIZES = [10, 25, 60, 150, 400, 1000];
 
 export class Search {
   readonly asked: CircuitsQuestion;
@@ -34,12 +33,13 @@ export class Search {
 
   /** The sizes of circuits that are measured. */
   get sizes(): number[] {
-    return SHARES.map((share, i) => this.points[i]?.n_edges ?? Math.round(share * this.total));
+    const half = Math.ceil(this.total / 2);
+    return [...SIZES.filter((n) => n < half), Math.min(half, 2500)];
   }
 
   /** What is done of what is asked, from 0 to 1. */
   get done(): number {
-    return ((this.graph ? 1 : 0) + (this.total ? 1 : 0) + this.points.length) / (2 + SHARES.length);
+    return ((this.graph ? 1 : 0) + (this.total ? 1 : 0) + this.points.length) / (2 + this.sizes.length);
   }
 
   async #all(host: Host): Promise<void> {
@@ -48,8 +48,8 @@ export class Search {
       this.graph = (await host.ask("circuits", this.asked, signal)).json;
       const { json } = await host.ask("edges", { ...asked, most: MOST }, signal);
       [this.edges, this.total] = [json.edges, json.total];
-      for (const share of SHARES) {
-        const point = (await host.ask("faithfulness", { ...asked, share }, signal)).json;
+      for (const n of this.sizes) {
+        const point = (await host.ask("faithfulness", { ...asked, share: n / this.total }, signal)).json;
         if (signal.aborted) return;
         this.points = [...this.points, point];
       }
