@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.model.meta import evaluated, masks_of, ops_of
+from clearhead.model.mixers.mixer import TokenShift
 from clearhead.trace import Trace, trace
 
 VOCAB = 13
@@ -187,9 +188,11 @@ def kept_bytes(network: Transformer, given: list[Tensor]) -> int:
     """
     weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
     kept: dict[int, Tensor] = {}
+    shifts = any(isinstance(module, TokenShift) for module in network.modules())
 
     def pack(x: Tensor) -> Tensor:
-        if x.is_floating_point() and x.ndim > 1 and x.shape[0] > 1 and x.shape[1:] != (1, 2):
+        is_shared = shifts and x.shape[1:] == (1, 2)
+        if x.is_floating_point() and x.ndim > 1 and x.shape[0] > 1 and not is_shared:
             kept[x.untyped_storage().data_ptr()] = x
         return x
 
