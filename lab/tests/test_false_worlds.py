@@ -69,7 +69,7 @@ def drawn(random: Random) -> Parts:
         "mean_loss": loss,
         "loss_on": lambda *_: loss().item(),
         "sampled": lambda _, n, __, length: torch.zeros(n, length, dtype=torch.long),
-        "written": lambda _, text: text,
+        "generated": lambda _, text: text,
         "ahead": lambda *_: torch.full((8,), sign),
         "insulted": lambda _, starts, *__: torch.full((len(starts),), share()),
         "learn": learn,

@@ -15,7 +15,7 @@ LENGTH, TEXTS = 32, 1024
 GENERATIONS = 3
 
 
-def written(network: Transformer, text: Tensor) -> Tensor:
+def generated(network: Transformer, text: Tensor) -> Tensor:
     """Texts of the network, as many and as long, which begin with the first characters of these."""
     return continued(network, text[:, :1], LENGTH - 1)
 
@@ -29,8 +29,8 @@ def likeliest(network: Transformer, text: Tensor) -> Tensor:
 def texts_for_next(network: Transformer, real: Tensor, reads: str) -> Tensor:
     """What the next network reads."""
     if reads == "the likelier half":
-        return likeliest(network, written(network, torch.cat([real, real])))
-    texts = written(network, real)
+        return likeliest(network, generated(network, torch.cat([real, real])))
+    texts = generated(network, real)
     return torch.cat([texts, real]) if reads == "real text beside it" else texts
 
 
