@@ -87,16 +87,29 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open) -> N
 
 
 def test_checkpoints(run_of_12_steps: Served, open_page: Open) -> None:
-    """The chosen one becomes B; a row opens B − A."""
+    """It opens on the first; the chosen one becomes B; a row opens B − A."""
     opened = open_page(run_of_12_steps, fragment("one two", view="difference"))
     page = opened.page
     steps = run_of_12_steps.session.passes.checkpoints.steps()
-    page.get_by_role("combobox", name="B").select_option(label=f"step {steps[0]}")
+
+    def has_tensors_since(step: int) -> None:
+        with LOCK:
+            models = run_of_12_steps.model, run_of_12_steps.session.passes.checkpoint(step)
+            tensors = difference(*models).tensors
+
+        def are_right() -> None:
+            assert f"From step {step} to " in page.locator("main .headline").inner_text()
+            rows = opened.rows("tensors differ")
+            assert [name for name, *_ in rows] == [one.name for one in tensors[: len(rows)]]
+            assert all(agrees(row[1], one.relative) for row, one in zip(rows, tensors, strict=False))
+
+        eventually(are_right)
+
+    has_tensors_since(steps[0])
+    page.get_by_role("combobox", name="B").select_option(label=f"step {steps[1]}")
     becomes(lambda: opened.fragment().get("side"), "b")
-    first = page.locator("main table tbody button").first
-    named = eventually(first.inner_text)
-    with LOCK:
-        models = run_of_12_steps.model, run_of_12_steps.session.passes.checkpoint(steps[0])
-        assert named == difference(*models).tensors[0].name
-    first.click()
+    assert opened.fragment()["other"]["step"] == steps[1]
+    has_tensors_since(steps[1])
+    page.get_by_text("All numbers").click()
+    page.locator("main table").last.locator("tbody button").first.click()
     becomes(lambda: opened.fragment().get("side"), "diff")

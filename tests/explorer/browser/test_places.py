@@ -70,7 +70,7 @@ def test_a_norm(spot: Spot) -> None:
 
 
 def test_the_feed_forward(spot: Spot) -> None:
-    """The most active units at every token, how many are on; the answer without each part."""
+    """The most active units at every token, how many are on; the answer without each part, which leads."""
     page = spot.seen.opened
     show(page, "ffn")
     pre, post = spot.of("ffn.pre"), spot.of("ffn.post")
@@ -86,22 +86,38 @@ def test_the_feed_forward(spot: Spot) -> None:
             first = max(0, min(len(all_post) - 16, spot.t - 8))
             for shown, value in zip(cells, all_post[first : first + 16, unit], strict=True):
                 assert agrees(shown, float(value)) if shown else abs(value) <= peak / 20, (unit, shown, value)
-        told = page.page.locator("main .headline").inner_text()
-        found = re.search(r"(\d+) of (\d+) units, unit (\d+) most", told)
-        assert found is not None
-        assert [int(one) for one in found.groups()] == [int((pre > 0).sum()), len(post), units[0]]
+        told = page.page.locator("main h3#top").inner_text()
+        on = re.search(r"(\d+) of (\d+) units, unit (\d+) most", told)
+        assert on is not None
+        assert [int(one) for one in on.groups()] == [int((pre > 0).sum()), len(post), units[0]]
         said = page.page.locator("main #without + p").inner_text().partition("now: ")[2]
         shares = [said.partition(". ")[0].rstrip(".")]
-        shares += [row[1] for row in page.rows("How likely")]
+        of_parts = page.rows("How likely")
+        shares += [row[1] for row in of_parts]
         places = [{}, *({at: zero} for at in parts)]
         logits = torch.stack(
             [spot.seen.edited(edit).detach().reshape(-1, spot.seen.logits.shape[-1]) for edit in places]
         ).softmax(-1)
         assert len(shares) == len(places)
-        assert any(
-            all(agrees(shown, float(p[t, logits[0, t].argmax()])) for shown, p in zip(shares, logits, strict=True))
-            for t in range(logits.shape[1])
-        ), shares
+        answers = [logits[:, t, logits[0, t].argmax()].tolist() for t in range(logits.shape[1])]
+        found = [one for one in answers if all(map(agrees, shares, one))]
+        assert found, shares
+        was, *without = found[0]
+        own, least = parts.index(f"{spot.block}.ffn.out"), without.index(min(without))
+        if was - min(without) < 0.05 and len(parts) > 1:
+            wanted, values = r"No block’s feed-forward .*: “.+” keeps at least (.+)\.", [min(without)]
+        elif own == least:
+            wanted, values = r"Without this feed-forward “.+” falls from (.+) to (.+); no other .*", [was, without[own]]
+        else:
+            name = re.escape(of_parts[least][0])
+            wanted = (
+                rf"Without the feed-forward of {name}, “.+” falls from (.+) to (.+); without this one it has (.+)\."
+            )
+            values = [was, without[least], without[own]]
+        headline = page.page.locator("main .headline").inner_text()
+        effect = re.fullmatch(wanted, headline)
+        assert effect is not None, (wanted, headline)
+        assert all(map(agrees, effect.groups(), values)), (headline, values)
 
     eventually(is_right)
 
