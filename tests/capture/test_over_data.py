@@ -118,6 +118,7 @@ def test_the_key_of_cross_attention_is_a_token_of_the_source() -> None:
         seen, _ = model.trace(source, target)
         weights = seen[at][0, one.position].tolist()
         assert one.key is not None
+        assert one.source is not None
         assert weights[one.key] == pytest.approx(one.value, rel=1e-4)
         assert one.source == tuple(
             model.tokenizer.tokens(model.reader.inputs(source, target, model.generation)[0].ids[0].tolist())

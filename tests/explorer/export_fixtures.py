@@ -151,8 +151,10 @@ def circuit_questions(session: Session, corrupt: RunRequest | None, most: int = 
     for place in places:
         asked = {**base, **place}
         found += [{"ask": "circuits", **asked}, {"ask": "edges", **asked, "steps": 0, "most": most}]
-        found += [{"ask": "faithfulness", **asked, "steps": 0, "share": share} for share in (0.02, 0.5)]
-        edges = ask(session, "edges", **asked, steps=0, most=most)[0]["edges"]
+        reply = ask(session, "edges", **asked, steps=0, most=most)[0]
+        edges, total = reply["edges"], reply["total"]
+        sizes = (10, -(-total // 2))  # The smallest and the largest circuit that a page measures.
+        found += [{"ask": "faithfulness", **asked, "steps": 0, "share": size / total} for size in sizes]
         found += [
             {"ask": "edge", **asked, "steps": 0, "terms": 8, **{side: edges[i][side] for side in ("writer", "reader")}}
             for i in (0, 40)
