@@ -176,8 +176,9 @@ class Examples:
         value, at = float(values.max()), int(values.argmax())
         if not self._is_weak(value, row):
             key = None if keys is None else int(keys[at])
-            tokens, source = (None if one is None else tuple(self._model.tokenizer.tokens(one)) for one in (ids, read))
-            self._keep(Example(row, text, value, at, key, tokens or (), tuple(values.tolist()), source))
+            named = self._model.tokenizer.tokens
+            source = None if read is None else tuple(named(read))
+            self._keep(Example(row, text, value, at, key, tuple(named(ids)), tuple(values.tolist()), source))
 
     def _strength(self, cells: Tensor) -> Tensor:
         """b t or n: the strength of each position among b t … or n …."""
