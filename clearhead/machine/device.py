@@ -28,7 +28,7 @@ def device_named(name: str) -> torch.device:
     Raises UserError for a device that this machine does not have.
     """
     if name == "auto":
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:

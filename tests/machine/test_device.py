@@ -21,7 +21,11 @@ def test_device_and_threads():
 
 
 def test_a_device_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
+    # A build for CUDA names it on a machine without a driver too.
+    built = torch.device("cuda")
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda check_available=False: None if check_available else built
+    )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert prepare_machine(Training()) == torch.device("cpu")
