@@ -1,7 +1,8 @@
-"""`python -m benchmarks.kernels`: what a matrix product costs the first time it has a new number of rows."""
+"""`python -m benchmarks.kernels`: what a product of a new size costs, and attention step by step or fused."""
 
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -10,13 +11,20 @@ from cyclopts import App
 from benchmarks.contestants.contestant import peak_gb
 from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
+from clearhead.config import StackConfig, TokenInput
+from clearhead.model import Tokens
+from clearhead.model.attention import Attention, Kernel
 from clearhead.model.layout import round_up
+from clearhead.model.transformer import Stack
 
-app = App(name="python -m benchmarks.kernels", help="First and later products of each number of rows, on a CPU.")
+app = App(
+    name="python -m benchmarks.kernels",
+    help="Products of each number of rows, and the two forms of attention, on a CPU.",
+)
 WIDTHS = ((384, 384), (384, 1536), (1536, 384))
 
 
-def milliseconds(run: Callable[[], torch.Tensor]) -> float:
+def milliseconds(run: Callable[[], object]) -> float:
     """CPU time of one call."""
     began = time.thread_time()
     run()
@@ -38,6 +46,37 @@ def measure(counts: list[int], d_in: int, d_out: int) -> tuple[list[float], list
             first.append(milliseconds(product))
             later.append(min(milliseconds(product) for _ in range(3)))
     return first, later
+
+
+@app.command
+def attention(*, rows: int = 2048, rounds: int = 9) -> None:
+    """Time a layer of width 768 with 12 heads, its attention step by step and fused; a minute.
+
+    Args:
+        rows: Tokens at a time, in texts of each length.
+        rounds: Turns of each form, of which the shortest counts.
+    """
+    torch.set_num_threads(1)
+    kernels: tuple[Kernel, Kernel] = ("explicit", "fused")
+    print("| tokens a text | order | explicit, ms | fused, ms | ratio |\n|---:|---|---:|---:|---:|")
+    config = StackConfig(input=TokenInput(vocab_size=100), d_model=768, n_layers=1, n_heads=12, d_ff=64)
+    for causal in (True, False):
+        stack = Stack(config, causal=causal, cross=False).eval()
+        (layer,) = (one for one in stack.modules() if isinstance(one, Attention))
+        for length in (16, 32, 64, 128, 256, 512):
+            run, taken = (
+                partial(stack, Tokens(torch.randint(100, (rows // length, length)))),
+                dict[Kernel, list[float]](),
+            )
+            for _ in range(rounds):
+                for kernel in kernels:
+                    layer.kernel = kernel
+                    with torch.inference_mode():
+                        taken.setdefault(kernel, []).append(milliseconds(run))
+            each = [min(taken[kernel][1:]) for kernel in kernels]
+            order = "causal" if causal else "both ways"
+            print(f"| {length} | {order} | {each[0]:.1f} | {each[1]:.1f} | {each[0] / each[1]:.2f} |")
+    print(f"\n{Machine.now(1)}")
 
 
 @app.default

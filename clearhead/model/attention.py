@@ -24,6 +24,8 @@ from clearhead.trace import looked_at, tap, tell_padding, tracing
 Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
 """Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log)."""
+FUSED_FROM = 32
+"""Queries from which the fused kernel is faster on CPU all the same, in float32 and without gradients (docs/log)."""
 
 
 def by_heads(x: Tensor, heads: int) -> Tensor:
@@ -200,7 +202,7 @@ class Attention(Combining):
             k, v, attn_bias, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), attn_bias.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
-        attend = self.explicit if self.is_explicit(k.shape[2], q.device) else self.fused
+        attend = self.explicit if self.is_explicit(q.shape[2], k.shape[2], x.dtype, q.device) else self.fused
         z = _apart(attend(_together(q, n), k, v, attn_bias, group), n)
         if self.gate is not None:
             gate = by_heads(layout.unpack(self.gate(x)), self.n_heads).sigmoid()
@@ -234,11 +236,17 @@ class Attention(Combining):
         x = x if attn_bias.rotation is None else attn_bias.rotation(x)
         return norm(x) if norm is not None and self.norms_last else x
 
-    def is_explicit(self, n_keys: int, device: torch.device) -> bool:
-        """True if it computes step by step: while traced, where no kernel has these scores, or if that is faster."""
+    def is_explicit(self, n_queries: int, n_keys: int, dtype: torch.dtype, device: torch.device) -> bool:
+        """True if it computes step by step: while traced, where no kernel has these scores, or if that is faster.
+
+        `dtype` is that of the input, and autocast may lower it.
+        """
         if tracing() or not self.has_plain_scores or self.kernel == "explicit":
             return True
-        return self.kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
+        if self.kernel == "fused" or device.type != "cpu" or n_keys > EXPLICIT_UP_TO:
+            return False
+        is_float32 = dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        return n_queries < FUSED_FROM or not is_float32 or torch.is_grad_enabled()
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
@@ -264,6 +272,8 @@ class Attention(Combining):
         scores = tap(self, "scores", scores, "b h t s")
         # 0 and -inf are exact in any type, and a float32 mask would make all that follows float32.
         mask = None if attn_bias.mask is None else attn_bias.mask.to(scores.dtype)
+        if mask is None and attn_bias.causal:  # It was made for the fused kernel of another layer.
+            mask = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
         masked = tap(self, "masked", scores if mask is None else scores + mask, "b h t s")
         # In the scores' own type: softmax sums in float32 anyway, and autocast would copy every weight twice.
         with torch.autocast(q.device.type, enabled=False):

@@ -211,7 +211,7 @@ class Stack(Part):
             window=self.config.window if kind.windowed else None,
             positions=self.encoding(kind),
             dtype=dtype,
-            fused=attn is None or not attn.is_explicit(keys.grid[1], keys.positions.device),
+            fused=attn is None or not attn.is_explicit(queries.grid[1], keys.grid[1], dtype, keys.positions.device),
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.model import Layout, Tokens, attention_ops
 from clearhead.model import attention as attention_module
-from clearhead.model.attention import Attention
+from clearhead.model.attention import Attention, Kernel
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
 from tests.model import small
@@ -46,6 +46,17 @@ def test_window_ends_exactly(window: int, causal: bool, kernel: str):
         seen = (network(first) - network(second)).abs().amax(-1)[0] > 0
     attn_bias = [4 <= t < 4 + window if causal else abs(t - 4) < window for t in range(9)]
     assert seen.tolist() == attn_bias
+
+
+@pytest.mark.parametrize("asked", ["explicit", "fused"])
+@torch.no_grad()
+def test_each_layer_may_have_its_own_form(asked: Kernel):
+    network, tokens = small.decoder(n_layers=3), ids(2, 2 * attention_module.FUSED_FROM)
+    with trace(network):
+        expected = network(tokens)
+    one = [module for module in network.modules() if isinstance(module, Attention)][1]
+    one.kernel = asked
+    assert_close(network(tokens), expected)
 
 
 def joined(parts: list[list[int]]) -> Tokens:

@@ -179,9 +179,10 @@ class Blockwise(Mapping[str, Tensor]):
         kind, attn = stack.kinds[part[1]], stack.blocks[part[1]].attn
         if not isinstance(attn, Attention):
             return True
-        encoding, one = stack.encoding(kind), positions[:, :1]
+        encoding, one, n = stack.encoding(kind), positions[:, :1], positions.shape[1]
         has_bias = encoding is not None and encoding.score_bias(one, one) is not None
-        return not (has_bias or kind.windowed or attn.is_explicit(positions.shape[1], positions.device))
+        dtype = next(stack.parameters()).dtype
+        return not (has_bias or kind.windowed or attn.is_explicit(n, n, dtype, positions.device))
 
     # --- computing ---
 
