@@ -16,7 +16,8 @@ export function answersHeld({ held = [], about, command }: FileDocument, parts: 
     const key = JSON.stringify([ask, ...Object.entries(rest).filter(([name]) => !MORE.includes(name)).sort()]);
     const found = held.find((one) => one.asks.includes(ask) && !run.edits.length && heldInput([one], run, about)
       && (!corrupt || heldInput([{ run: one.corrupt! }], corrupt, about)));
-    const json = found && (await parts.read<Record<string, object>>(found.part)).json[key];
+    const told = found ? Object.entries((await parts.read<Record<string, object>>(found.part)).json) : [];
+    const json = told.find(([asked]) => JSON.stringify(JSON.parse(asked)) === key)?.[1];  // Python writes 4.6e-05.
     if (json) return { json, tensors: new Map() } as never;
     const texts = held.filter((one) => one.asks.includes(ask)).map(({ run, corrupt, at }) =>
       `“${run.text}”${corrupt ? ` / “${corrupt.text}”` : ""}${at ? ` (t = ${at.join(", ")})` : ""}`);
