@@ -2,7 +2,7 @@
 
 import type { PlaceName } from "../state/places";
 import { hasPlace, placeOf } from "../state/places";
-import { answerAt, percent, placeName, t, tokensOf, wordOf, type Explorer } from "./kit";
+import { answerAt, percent, placeName, t, textsOf, tokensOf, wordOf, type Explorer } from "./kit";
 
 const FOLLOWS: Partial<Record<PlaceName, PlaceName>> = {
   tokens: "embedding", embedding: "attention", position: "attention", attention: "output", output: "residual", norm: "ffn", ffn: "lens", residual: "lens", vector: "logits", lens: "logits", generation: "logits",
@@ -19,5 +19,5 @@ export function nextOf(app: Explorer): { said: string; act: () => void } | null 
     if (page.view === "attention" || (!to && !(isHere && here.of === "head" && hasPlace(about, here)))) return { said: t("next.head", values), act: () => app.go({ ...told, view: "attention", step: "softmax" }) };
   }
   if (!to || !hasPlace(about, placeOf(to))) return null;
-  return { said: t(`next.${to}`, { word: wordOf(tokensOf(app, page.stack)[page.query]?.text ?? ""), head: page.head }), act: () => app.go({ view: to }) };
+  return { said: t(`next.${to}`, { word: wordOf(textsOf(tokensOf(app, page.stack))[page.query] ?? ""), head: page.head }), act: () => app.go({ view: to }) };
 }

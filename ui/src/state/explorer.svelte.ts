@@ -17,8 +17,8 @@ import { curvesIn, mostTelling, toldOf, type First, type Telling } from "./telli
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
 
-/** What is decided in a run, as the overview measures it: at which position, the pair and the word that the places begin with, and the head without which the first answer, `was`, falls most, to `p`. */
-interface Decided extends First { run: Run; position: number; head: { z: string; was: OverviewAnswer; p: number } | null }
+/** What is decided in a run, as the overview measures it: at which position, the pair and the word that the places begin with, and the head without which the first answer, `was`, falls most, to `p`; `all`: to how much without each head. */
+interface Decided extends First { run: Run; position: number; head: { z: string; was: OverviewAnswer; p: number } | null; all: ReadonlyMap<string, number> }
 
 interface Good { page: Page; past: Page[]; future: Page[] }
 
@@ -101,9 +101,9 @@ export class Explorer {
     if (!a || !this.hasOverview || !answers.includes("export") || !/^(language|tagging|classification)$/.test(config.head.kind) || untrack(() => this.decided?.run === a)) return;
     const position = untrack(() => this.page.position), ask = (part: "heads" | "curves") => host.ask("overview", { run: a.request, part, later: true, ...(position !== null && { position }) }, asking.signal);
     ask("heads").then(async ({ json, tensors }) => {
-      const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], p = tensors.get("p")?.data[i] ?? NaN;
+      const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], shares = tensors.get("p")?.data ?? [], p = shares[i] ?? NaN;
       const seen = at ? toldOf(a, at, curvesIn(await ask("curves"))) : { told: null, word: null };
-      this.decided = { run: a, position: json.position ?? 0, ...seen, head: at && was && p <= 1 ? { z: at, was, p } : null };
+      this.decided = { run: a, position: json.position ?? 0, ...seen, head: at && was && p <= 1 ? { z: at, was, p } : null, all: new Map((json.at ?? []).map((at, i) => [at, shares[i] ?? NaN])) };
       if (seen.told && this.isBegun && !this.#isDecided) this.begin(seen.told);
       this.#isDecided = true;
     }).catch(() => null); // A place shows what it can without it.

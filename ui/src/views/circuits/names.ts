@@ -1,7 +1,7 @@
 /** The parts of a circuit in words. */
 
-import type { CircuitsReply, Edge, ModelConfig } from "../../core/protocol";
-import { placeName, t } from "../../parts/kit";
+import type { CircuitsReply, ModelConfig } from "../../core/protocol";
+import { placeName, t, wordOf } from "../../parts/kit";
 import { partOf } from "./circuits";
 
 /** The name of a writer or a reader: "Decoder, block 3, head 2"; unless `brief`, with what of a head reads. */
@@ -17,8 +17,8 @@ export function partTitle(at: string, config: ModelConfig, brief = false): strin
   return t("crumb.part", { block: placeName({ config }, { stack, layer }), part: what }) + (!brief && /^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
 }
 
-/** Where most of what an edge's writer adds to the answer stands, if it is at one token. */
-export function wordOf({ writer }: Edge, { nodes }: CircuitsReply, tokens: readonly { text: string }[]): string {
+/** Where most of what a writer adds to the answer stands, if it is at one token. */
+export function wordIn(writer: string, { nodes }: CircuitsReply, tokens: readonly string[]): string {
   const shares = (nodes[writer] ?? []).map(Math.abs), most = Math.max(...shares);
-  return most > 0.5 * shares.reduce((sum, one) => sum + one, 0) ? (tokens[shares.indexOf(most)]?.text ?? "").replace(/^[▁Ġ ]/, "") : "";
+  return most > 0.5 * shares.reduce((sum, one) => sum + one, 0) ? wordOf(tokens[shares.indexOf(most)] ?? "") : "";
 }

@@ -59,7 +59,8 @@ export class Generation {
         host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }, signal).then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       const chances = a.best.map((i) => a.nodes[i]!.log_prob);
-      [this.a, this.b, this.at, this.#made] = [a, b, Math.max(0, chances.indexOf(Math.min(...chances))), wanted];
+      const { decided } = this.app, i = decided?.position ?? -1, told = decided?.head && a.nodes[a.best[i] ?? -1]?.id === decided.head.was.id;
+      [this.a, this.b, this.at, this.#made] = [a, b, told ? i : Math.max(0, chances.indexOf(Math.min(...chances))), wanted];
     } catch (error) {
       if (!signal.aborted) this.error = messageOf(error);
     } finally {

@@ -55,7 +55,7 @@ export function measured(app: Explorer): Measured {
     const curves = part((run, position, signal) => ask("curves", run, position, signal).then(curvesIn));
     const lanes = part((run, position, signal) => ask("lanes", run, position, signal).then(lanesIn));
     const ffn = part((run, position, signal) => ask("ffn", run, position, signal).then(lanesIn));
-    const lens = part((run, position, signal) => (answers(app) === "none" || !about.answers.includes("lens") ? null : lensAt(app, run, position, known!, signal)));
+    const lens = part((run, position, signal) => (answers(app) === "none" || !about.answers.includes("lens") ? null : lensAt(app, run, position, known, signal)));
     const shares = part((run, position) => (answers(app) === "none" ? null : logitsOf(app, run, position)?.then(({ data }) => softmax(data)) ?? null));
     return { get run() { return of(); }, get curves() { return curves.value; }, get lanes() { return lanes.value; }, get ffn() { return ffn.value; }, get lens() { return lens.value; }, get shares() { return shares.value; } };
   }
@@ -63,13 +63,14 @@ export function measured(app: Explorer): Measured {
   return { get heads() { return known; }, get near() { return near.value?.value ?? null; }, get error() { return heads.error; }, a, b };
 }
 
-async function lensAt({ host, about }: Explorer, run: Run, position: number, { answers, instead }: Heads, signal: AbortSignal): Promise<Side["lens"]> {
+/** What the model would answer if it stopped before its first block, after that, and so on; words that are `known` need no name. */
+export async function lensAt({ host, about }: Explorer, run: Run, position: number, known: Heads | null, signal: AbortSignal): Promise<Side["lens"]> {
   const { kind, pool } = about.plan.config.head, only = pool === "first" ? 0 : position, whole = kind === "classification" && pool !== "first" && pool !== "last";
   const { json, tensors } = await host.ask("lens", { run: run.request, k: 1, ...(whole ? { whole } : { position: only }) }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
   const [states = 0, n = 1, k = 1] = ids.shape;
   const asked = Math.min(only, n - 1); // A file answers for all positions.
   return Array.from({ length: states }, (_, i) => {
     const at = (i * n + asked) * k, id = ids.data[at] ?? 0;
-    return { word: wordOf(about.labels?.[id] ?? [...answers, instead].find((one) => one?.id === id)?.word ?? json.words[id] ?? `#${id}`), p: p.data[at] ?? 0 };
+    return { word: wordOf(about.labels?.[id] ?? [...(known?.answers ?? []), known?.instead].find((one) => one?.id === id)?.word ?? json.words[id] ?? `#${id}`), p: p.data[at] ?? 0 };
   });
 }
