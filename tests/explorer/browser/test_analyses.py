@@ -255,7 +255,7 @@ def test_features_are_parts_and_an_edge_opens_one(featured: Served, open_page: O
         shares = circuits.nodes().positions[best.reader]
     every = page.get_by_role("slider", name="Connections kept")
     every.fill(str(every.get_attribute("max")))
-    page.get_by_role("button", name=re.compile(r"^the other \d")).click()
+    page.get_by_role("button", name=re.compile(r"^all \d")).click()
     number = int(best.reader.partition("=")[2][:-1])
     edges = rows.filter(has_text=re.compile(rf"→ Decoder 0 · resid_post · feature {number}\b"))
     right(score_of(edges.first), best.score)

@@ -245,9 +245,13 @@ def test_the_lens(see, name: str) -> None:
         position = page.fragment().get("position", named.index(True) - 1)
         lens = logit_lens(spot.model.network, spot.seen.trace, k=5)
         layer = lens.addresses.index(f"{spot.stack}.blocks.{found[1]}.resid_post")
-        words = spot.model.tokenizer.tokens(lens.ids[layer, 0, int(position)].tolist())
-        assert [word for word, *_ in rows] == [word.removeprefix("▁") for word in words]
-        column(rows, lens.probabilities[layer, 0, int(position)])
+        words = [
+            word.removeprefix("▁") for word in spot.model.tokenizer.tokens(lens.ids[layer, 0, int(position)].tolist())
+        ]
+        assert [word for word, *_ in rows] == words[: len(rows)]
+        column(rows, lens.probabilities[layer, 0, int(position), : len(rows)])
+        rest = [one for text in page.page.locator("main .detail p").all_inner_texts() for one in text.split(" · ")]
+        assert [one.partition(" ")[0] for one in rest] == words[len(rows) :], "whose bar would not be seen"
 
     eventually(is_right)
 
