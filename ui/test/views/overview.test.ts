@@ -3,7 +3,7 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { curvesIn, headline, headsIn, isMarker, joined, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, wayTo, type Curve, type Sentence } from "../../src/views/overview/story";
+import { curvesIn, headline, headsIn, isMarker, joined, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, type Sentence } from "../../src/views/overview/story";
 import { along, around, freeNear } from "../../src/views/overview/paint";
 import "../english";
 
@@ -35,17 +35,6 @@ describe("the sentence of the overview", () => {
   it("says what a head reads if that is one thing, and all that it reads much", () => {
     expect([tells([curve], head), tells([{ ...curve, moved: 0.1 }], head), tells([{ ...curve, weight: 0.4, moved: 0.4 * head.moved }], head), tells([], head)]).toEqual([true, false, false, false]);
     expect(mostRead(curves, curve).map(({ from }) => from)).toEqual([3]);
-  });
-
-  it("leads from a word to the answer by the way whose weakest weight is the strongest, one block after the other", () => {
-    const way = (...hops: [layer: number, from: number, to: number, moved: number][]): number[] => {
-      const all = hops.map(([layer, from, to, moved]): Curve => ({ ...curve, layer, from, to, moved }));
-      return wayTo(0, [2], [], all, (i) => i).map((one) => all.indexOf(one));
-    };
-    expect(way([1, 2, 0, 0.01], [0, 2, 3, 0.2], [1, 3, 0, 0.05])).toEqual([1, 2]);
-    expect(way([1, 2, 0, 0.06], [0, 2, 3, 0.2], [1, 3, 0, 0.05])).toEqual([0]);
-    expect(way([1, 2, 3, 0.2], [0, 3, 0, 0.2])).toEqual([]);
-    expect(way([1, 2, 3, 0.2], [1, 3, 0, 0.2])).toEqual([]);
   });
 
   it("names what gains, and a part that moves more than each head", () => {
@@ -98,7 +87,7 @@ describe("what the picture is made of", () => {
   });
 
   it.each([[1, 1], [5, 2], [24, 30], [24, 80]])("%i lanes of %i blocks fill the room and stay in it", (lanes, blocks) => {
-    const [area] = layout([{ lanes, widths: widthsOf(Array(blocks).fill(0), null) }], 900, 600, 120), { x, top } = area!;
+    const [area] = layout([{ lanes, widths: widthsOf(blocks, null) }], 900, 600, 120), { x, top } = area!;
     expect([x[0], Math.round(x.at(-1)!), x.length]).toEqual([120, 844, blocks + 1]);
     expect(top).toBeGreaterThan(30);
     expect(yOf(area!, lanes - 1)).toBeLessThan(540);

@@ -16,18 +16,16 @@ export const FAN = 56;
 export const TOP = 52;
 /** Below the lanes: what the model would say after each block. */
 export const FOOT = 62;
-const WIDEST = 104, FEW = 6;
+const WIDEST = 140, FEW = 6;
 
 export const yOf = (area: Area, lane: number): number => area.top + area.gap * lane;
 export const bottomOf = (area: Area): number => yOf(area, area.lanes - 1);
 /** A place in a block, 0 to 1. */
 export const xIn = ({ x }: Area, block: number, share: number): number => x[block]! + (x[block + 1]! - x[block]!) * share;
 
-/** Blocks in which much happens, one that is told of and one that is open, take more room than others. */
-export function widthsOf(moved: readonly number[], open: number | null, told: number | null = null): number[] {
-  const n = moved.length, all = moved.reduce((sum, x) => sum + x, 0) || 1, many = n > 4;
-  if (open !== null) return moved.map((_, i) => (i === open ? (many ? n * 0.5 : 2.2) : 0.7));
-  return moved.map((x, i) => 1 + (many ? 0.12 * n * (x / all) + (i === told ? 0.14 * n : 0) : 0));
+/** A block that is told of and one that is open take more room than others. */
+export function widthsOf(n: number, open: number | null, told: number | null = null): number[] {
+  return Array.from({ length: n }, (_, i) => (open !== null ? (i === open ? (n > 4 ? n * 0.5 : 2.2) : 0.7) : 1 + (n > 4 && i === told ? 0.2 * n : 0)));
 }
 
 function area(from: number, to: number, top: number, height: number, { lanes, widths }: Wanted): Area {

@@ -24,6 +24,9 @@ interface Of<T> { run: Run; position: number | null; value: T }
 /** Whether every position can be asked about: a file without the model holds one. */
 export const asksAnywhere = ({ about }: Explorer): boolean => about.answers.includes("weights");
 
+/** The run without what stands at some addresses. */
+export const zeroed = (app: Explorer, run: Run, sites: readonly string[]): Promise<Run> => app.runOf({ ...$state.snapshot(run.request), edits: sites.map((at) => ({ at, do: "zero" })) });
+
 export function measured(app: Explorer): Measured {
   const { host, about } = app;
   const ask = (part: Part, run: Run, position: number | null, signal: AbortSignal) => host.ask("overview", { run: run.request, part, ...(position !== null && { position }), ...(near.value?.value[0] && { near: near.value.value[0].word }) }, signal);

@@ -9,8 +9,8 @@ export type Both = readonly [was: number, now: number];
 /** Who reads does so in a block; what is read, and where the answer is made, have one colour each. */
 export type Role = "asks" | "reads" | "read" | "other";
 export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
-/** From the encoder's end into the lane of the answer: as wide as the answer needs that word there. */
-export interface DrawnJoin extends Line { thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
+/** What one lane gives another: from the encoder's end to the answer, as wide as the answer needs that word there, or in a block, by all of its heads. */
+export interface DrawnJoin extends Line { thick: Both; share: Both; role: Role; dim: boolean; ends: boolean; within: boolean }
 export interface DrawnCurve extends Line { weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
 export interface Point { x: number; y: number }
 /** `via`: where it goes round a label. */
@@ -91,11 +91,17 @@ function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, aft
   g.fill();
 }
 
-function drawJoin(g: CanvasRenderingContext2D, { from, via, to, thick, share, role, dim, ends }: DrawnJoin, c: Colours, change: number): void {
+function drawJoin(g: CanvasRenderingContext2D, join: DrawnJoin, c: Colours, change: number): void {
+  const { from, via, to, thick, share, role, dim, ends, within } = join;
   const wide = between(thick, change) / 2, fill = g.createLinearGradient(from.x, 0, to.x, 0), strong = (dim ? 0.3 : 1) * strengthOf(role, between(share, change));
-  fill.addColorStop(0, rgba(colourOf({ role, since: -1 }, 1, 2, c), strong));
-  fill.addColorStop(0.75, rgba(role === "other" ? mix(c.ink3, c.K, 0.4) : c.acc, strong * (role === "other" ? 0.7 : 1)));
+  for (const at of [0, 0.2]) fill.addColorStop(at, rgba(colourOf({ role, since: -1 }, 1, 2, c), at || !within ? strong : 0));
+  fill.addColorStop(0.75, rgba(role === "other" ? mix(c.ink3, c.K, 0.4) : within ? c.K : c.acc, strong * (role === "other" ? 0.7 : 1)));
   fill.addColorStop(1, rgba(c.acc, ends ? strong : 0));
+  if (change > 0.3 && thick[0] >= 1.6 && thick[1] < 0.5) {
+    [g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.9 * change), 1.6];
+    stroke(g, join, [5, 5]);
+  }
+  if (!wide) return;
   g.fillStyle = fill;
   if (via) sweep(g, from, via, [wide, wide]);
   sweep(g, via ?? from, to, ends ? [wide, Math.min(wide, 4)] : [wide, Math.max(0.5, wide * 0.7)]);
@@ -116,13 +122,19 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
   g.closePath();
 }
 
+/** The measured states of a lane, at least two, else none. */
+export function knownOf({ area, at }: DrawnLane, change: number): number[] {
+  const known = [...area.x.keys()].filter((i) => !isNaN(between(at(i), change)));
+  return known[1] ? known : [];
+}
+
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !isNaN(between(at(i), change))), last = known.length > 1 ? known.at(-1)! : 0;
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = knownOf(lane, change), last = known.at(-1) ?? 0;
   if (last < n - 1) {
     [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);
   }
-  if (known.length < 2) return;
+  if (!last) return;
   if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
     ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
     [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.16 * change), rgba(c.ink3, 0.6 * change), 1];

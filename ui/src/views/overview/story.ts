@@ -66,16 +66,6 @@ export function mostRead(curves: readonly Curve[], { z, to, moved }: Curve): Cur
   return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1 && one.moved >= SHARE * moved).sort((one, other) => other.moved - one.moved).slice(0, 3);
 }
 
-/** The way from some lanes to one by curves of one block after the other whose weakest is the strongest; it begins with `first`. */
-export function wayTo(goal: number, from: readonly number[], first: Curve[], curves: readonly Curve[], lane: (token: number) => number): Curve[] {
-  const ways = new Map(from.map((i) => [lane(i), { least: 1, way: first }]));
-  for (const one of [...curves].sort((x, y) => x.layer - y.layer)) {
-    const { least: before = 0, way = [] } = ways.get(lane(one.from)) ?? {}, least = Math.min(before, one.moved);
-    if (!(way.at(-1)?.layer! >= one.layer) && least > (ways.get(lane(one.to))?.least ?? 0)) ways.set(lane(one.to), { least, way: [...way, one] });
-  }
-  return ways.get(goal)?.way ?? [];
-}
-
 export const isSame = (one: Place, other: Place): boolean => one.stack === other.stack && one.layer === other.layer && one.part === other.part && one.head === other.head;
 
 /** "decoder, block 1, cross-attention, head 0"; in a model of one stack without its name. */
