@@ -93,7 +93,7 @@ function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, aft
 
 function drawJoin(g: CanvasRenderingContext2D, join: DrawnJoin, c: Colours, change: number): void {
   const { from, via, to, thick, share, role, dim, ends, within } = join;
-  const wide = between(thick, change) / 2, fill = g.createLinearGradient(from.x, 0, to.x, 0), strong = (dim ? 0.3 : 1) * strengthOf(role, between(share, change));
+  const wide = between(thick, change) / 2, fill = g.createLinearGradient(from.x, 0, to.x, 0), strong = (dim ? 0.3 : within ? 0.7 : 1) * strengthOf(role, between(share, change));
   for (const at of [0, 0.2]) fill.addColorStop(at, rgba(colourOf({ role, since: -1 }, 1, 2, c), at || !within ? strong : 0));
   fill.addColorStop(0.75, rgba(role === "other" ? mix(c.ink3, c.K, 0.4) : within ? c.K : c.acc, strong * (role === "other" ? 0.7 : 1)));
   fill.addColorStop(1, rgba(c.acc, ends ? strong : 0));
@@ -207,11 +207,4 @@ export function freeNear(to: readonly Point[], half: Point, { left, right, top, 
     if (cost < least) [best, least] = [{ x, y, to: one }, cost];
   }
   return best;
-}
-
-/** The curve under a point; null: none. */
-export function curveAt(curves: readonly DrawnCurve[], { x, y }: Point): number | null {
-  const far = curves.map((one) => (one.moved[0] < DRAWN ? Infinity : Math.min(...Array.from({ length: 21 }, (_, i) => along(one, i / 20)).map((at) => Math.hypot(at.x - x, at.y - y)))));
-  const best = far.indexOf(Math.min(...far));
-  return far[best]! < 7 ? best : null;
 }
