@@ -45,7 +45,7 @@ CHAPTERS = {
     "generation": Around("generation", ("repeating",)),
     "families": Around("lens", ("masks",)),
     "images": Around("image"),
-    "fine-tuning": Around("embedding", ("meaning",)),
+    "fine-tuning": Around("logits", ("translating",)),
 }
 LISTS = {"exercises": "All exercises", "walks": "All walks"}
 """The pages that list the pages of each folder."""
