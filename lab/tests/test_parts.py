@@ -159,6 +159,13 @@ def test_a_sentence_asks_commands_or_states():
     assert layer_roles.before([sit, dog]) == ["", "VERB"]
 
 
+def test_a_subject_and_its_verb_know_each_other():
+    far, dog = [Word("that", "PRON", 1, "det")] * 4, Word("dog", "NOUN", 5, "nsubj")
+    assert layer_roles.links([*far, dog, Word("barks", "VERB", -1, "root")]) == [3] * 4 + [4, 2]
+    assert layer_roles.links([dog, *far, Word("barks", "VERB", -1, "root")]) == [6, *[3] * 4, 0]
+    assert layer_roles.links([dog, *far, Word("tall", "ADJ", -1, "root")]) == [3] * 6
+
+
 def test_classes_are_drawn_alike():
     drawn = layer_roles.alike(["a"] * 9 + ["b"] * 2, 3, torch.Generator().manual_seed(0))
     assert sorted(i > 8 for i in drawn) == [False] * 3 + [True] * 2

@@ -1,4 +1,4 @@
-"""What the layers of an encoder tell of real text: words, the words before them, moods, questions, kinds of text."""
+"""What the layers of an encoder tell of real text: words, those before, subjects, moods, questions, kinds of text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,8 +16,10 @@ from clearhead_lab.language import estimate
 
 LENGTH, SPEECH, MOOD, CONTROL = "length", "part of speech", "mood", "a random class"
 BEFORE, KIND, SOURCE = "part of speech of the word before", "question, command or statement", "kind of text"
+LINK = "subject and verb"
 LONG = (3, 6)
 """Words of up to three letters, of up to six, and longer ones."""
+FAR = 3
 
 
 def kind(sentence: list[Word]) -> str:
@@ -46,6 +48,16 @@ def alike(classes: Sequence[str], n: int, draw: torch.Generator) -> list[int]:
 def before(sentence: list[Word]) -> list[str]:
     """The part of speech of the word before each word; the first one has none."""
     return ["", *(word.tag for word in sentence[:-1])]
+
+
+def links(sentence: list[Word]) -> list[int]:
+    """FAR and the words from each subject to its verb, or from a verb to its subject, at most FAR; else FAR alone."""
+    found = [FAR] * len(sentence)
+    for i, word in enumerate(sentence):
+        if word.relation == "nsubj" and sentence[word.head].tag == "VERB":
+            apart = max(-FAR, min(FAR, word.head - i))
+            found[i], found[word.head] = FAR + apart, FAR - apart
+    return found
 
 
 @torch.no_grad()
@@ -82,6 +94,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
         SPEECH: [tags.index(word.tag) for word in words],
         CONTROL: [random[word.text] for word in words],
         BEFORE: [tags.index(tag) if tag else len(tags) for part in sentences for one in part for tag in before(one)],
+        LINK: [link for part in sentences for one in part for link in links(one)],
     }
     fitted = sum(map(len, sentences[0]))
     for name, classes in asked.items():
@@ -130,9 +143,14 @@ def before_then_speech(figures: Figures) -> float:
     return best_layer(figures, SPEECH) - best_layer(figures, BEFORE)
 
 
-def mood_before_kind(figures: Figures) -> float:
-    """The layer that tells most of the kind of a sentence less that of the mood."""
-    return best_layer(figures, KIND) - best_layer(figures, MOOD)
+def before_then_link(figures: Figures) -> float:
+    """The layer that tells most of subjects and their verbs less that of the word before."""
+    return best_layer(figures, LINK) - best_layer(figures, BEFORE)
+
+
+def link_then_kind(figures: Figures) -> float:
+    """The layer that tells most of the kind of a sentence less that of subjects and their verbs."""
+    return best_layer(figures, KIND) - best_layer(figures, LINK)
 
 
 def kind_before_source(figures: Figures) -> float:
@@ -140,24 +158,9 @@ def kind_before_source(figures: Figures) -> float:
     return best_layer(figures, SOURCE) - best_layer(figures, KIND)
 
 
-def kind_told(figures: Figures) -> float:
-    """The accuracy for the kind of a sentence at its best layer, lower end."""
-    return max(figures.all("low", tells=KIND))
-
-
-def source_told(figures: Figures) -> float:
-    """The accuracy for the kind of text at its best layer, lower end."""
-    return max(figures.all("low", tells=SOURCE))
-
-
 def speech_before_mood(figures: Figures) -> float:
     """The layer that tells most of the mood less that of the part of speech."""
     return best_layer(figures, MOOD) - best_layer(figures, SPEECH)
-
-
-def gain(figures: Figures) -> float:
-    """The part of speech at its best layer less the embedding's: the lower end against the upper one."""
-    return max(figures.all("low", tells=SPEECH)) - figures.all("high", tells=SPEECH)[0]
 
 
 def selectivity(figures: Figures) -> float:
