@@ -97,7 +97,7 @@ function drawJoin(g: CanvasRenderingContext2D, join: DrawnJoin, c: Colours, chan
   for (const at of [0, 0.2]) fill.addColorStop(at, rgba(colourOf({ role, since: -1 }, 1, 2, c), at || !within ? strong : 0));
   fill.addColorStop(0.75, rgba(role === "other" ? mix(c.ink3, c.K, 0.4) : within ? c.K : c.acc, strong * (role === "other" ? 0.7 : 1)));
   fill.addColorStop(1, rgba(c.acc, ends ? strong : 0));
-  if (change > 0.3 && thick[0] >= 1.6 && thick[1] < 0.5) {
+  if (change > 0.3 && thick[0] >= 2.4 && thick[1] < 0.5) {
     [g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.9 * change), 1.6];
     stroke(g, join, [5, 5]);
   }
