@@ -64,13 +64,16 @@ def starts(
         start = RunRequest(text=_captioned(model, picture) if text is None else text, image="example:0")
         return start, [start], [picture]
     if model.reader.processor:
-        start = RunRequest(text="", target=target, image="example:0")
-        given = _shown(model) if model.reader.reads_images else text or np.arange(30_000) % 97 / 97
-        return start, [start], [given if image is None else image]
+        own = _shown(model) if model.reader.reads_images else [text or np.arange(30_000) % 97 / 97]
+        given = own if image is None else [image]
+        examples = [RunRequest(text="", target=target, image=f"example:{i}") for i in range(len(given))]
+        return examples[0], examples, given
     mask = mask_of(model)
     examples = (_masked(model, mask) if mask else _of_run(model, folder)) or _sentences(model)
-    if text is None and target is None and (decided := _decided(model)) is not None:
-        return decided, [decided, *examples][:MOST_EXAMPLES], []
+    if decided := _decided(model):
+        examples = [*decided, *examples][:MOST_EXAMPLES]
+        if text is None and target is None:
+            return examples[0], examples, []
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
@@ -120,11 +123,13 @@ def _masked(model: Model, mask: str) -> list[RunRequest]:
     return [RunRequest(text=text) for _, text in sorted(found, reverse=True)[:MOST_EXAMPLES]]
 
 
-def _decided(model: Model) -> RunRequest | None:
-    """The text of a classifier's own data whose answer falls most without one of its words; None for other models."""
+def _decided(model: Model) -> list[RunRequest]:
+    """The text of a classifier's own data whose answer falls most without one of its words, and the surest of each
+    label; none for other models.
+    """
     head = model.config.head
     if not isinstance(head, ClassificationHead) or head.problem_type == "regression":
-        return None
+        return []
     tried = _usual(model)
     cuts = [[" ".join(words), *(" ".join([*words[:i], *words[i + 1 :]]) for i in range(len(words)))] for words in tried]
     scores = iter(model.classify([text for texts in cuts for text in texts]))
@@ -133,11 +138,16 @@ def _decided(model: Model) -> RunRequest | None:
         ((label, p), *_), *others = itertools.islice(scores, len(texts))
         return p - min(dict(other)[label] for other in others)
 
-    return RunRequest(text=max(cuts, key=falls)[0]) if tried else None
+    if not tried:
+        return []
+    first, sure = max(cuts, key=falls)[0], dict[str, tuple[float, str]]()
+    for (text, *_), ((label, p), *_) in zip(cuts, model.classify([texts[0] for texts in cuts]), strict=True):
+        sure[label] = max(sure.get(label, (p, text)), (p, text))
+    return [RunRequest(text=text) for text in dict.fromkeys([first, *(text for _, text in sorted(sure.values()))])]
 
 
-def _shown(model: Model) -> "Picture":
-    """The first picture of a run's own arrays that the model names rightly; the default picture without one."""
+def _shown(model: Model) -> "list[Picture]":
+    """The first pictures of a run's own arrays that the model names rightly; else the default picture."""
     recipe = _recipe_of(model)
     try:
         source = list(recipe.data.sources.values())[-1] if recipe else None
@@ -146,10 +156,11 @@ def _shown(model: Model) -> "Picture":
         ):
             some = read_pictures(source, "label")[:MOST_TRIED]
             found = model.classify([one.picture for one in some])
-            return next(one.picture for one, ((label, _), *_) in zip(some, found, strict=True) if label == one.label)
-    except (UserError, StopIteration):
+            right = [one.picture for one, ((label, _), *_) in zip(some, found, strict=True) if label == one.label]
+            return right[:MOST_EXAMPLES] or [_stripes()]
+    except UserError:
         pass
-    return _stripes()
+    return [_stripes()]
 
 
 def _recipe_of(model: Model) -> Recipe | None:
@@ -214,7 +225,7 @@ def _known(model: Model) -> str:
     if not model.has_tokenizer:
         reads = model.config.first.input
         rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
-        return " ".join(str(i % rows) for i in range(4))
+        return " ".join(str((2 * i + 1) % rows) for i in range(6))
     tokenizer = model.tokenizer
     if knows(tokenizer, SENTENCE):
         mask = mask_of(model)

@@ -134,7 +134,8 @@ def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict
 def _decided(seen: Overview, found: Pass) -> DecidedHead:
     """The head that moves the answer most; and if none moves much of it, the words or the region that do.
 
-    A word is tried alone, then everywhere that it stands, then together with others.
+    A word is tried alone, then everywhere that it stands, then together with others: the first that make another
+    answer likelier, else the first that move much.
     """
     nan = float("nan")
     head = best = seen.heads[seen.decided] if seen.heads else Moved("", 0.0, nan, -1, nan)
@@ -150,8 +151,9 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
         everywhere = [" ".join(at) for text, at in places.items() if at[1:] and any(map(str.isalnum, text))]
         words += sorted(seen.off(everywhere), key=lambda one: -one.moved)
         words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
-        told = (one for one in words if one.moved >= DECIDES)
-        best = next(told, max([head, *words], key=lambda one: one.moved))
+        told = [one for one in words if one.moved >= DECIDES] or [max([head, *words], key=lambda one: one.moved)]
+        turned = (one for one in told if one.risen_p > one.p and not found.model.reader.reads_images)
+        best = next(turned, told[0])
         if best is not head:
             about["part"] = _told(best)
     if best.risen >= 0:

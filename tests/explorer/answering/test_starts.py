@@ -58,8 +58,8 @@ def test_a_classifier_begins_with_the_text_of_its_data_that_one_word_decides(mon
     monkeypatch.setattr(opened, "own_source", lambda _: (iter(texts), "valid"))
     monkeypatch.setattr(Model, "classify", lambda _, some: [sure if "never" in text else unsure for text in some])
     start, examples, _ = starts(model, None, None, None, None)
-    assert start.text == texts[1]
-    assert examples == [start]
+    assert start == examples[0]
+    assert [example.text for example in examples] == [texts[1], texts[0]], "and the surest of each label"
 
 
 def test_a_bad_row_of_its_data_does_not_keep_a_page_from_opening(monkeypatch):

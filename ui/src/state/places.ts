@@ -17,8 +17,8 @@ interface PlaceRow {
   steps?: readonly string[];
   /** The chapter of the course that is about it (lab/clearhead_lab/course/pages), if there is one. */
   chapter?: string;
-  /** What of the model it shows, if not all: that is lit in the still, named in the heading and chosen beside the figure. */
-  of?: "input" | "block" | "part" | "head" | "output";
+  /** What of the model it shows, if not all: that is named in the heading and chosen beside the figure. */
+  of?: "block" | "part" | "head";
   /** The tokens that it shows, which the ribbon chooses: a query, a query and a key, or the position of the answer. */
   reads?: "query" | "pair" | "position";
   /** The controls that act on what is selected here. */
@@ -44,9 +44,9 @@ const chooses = ({ plan }: About): boolean => /^(language|classification|tagging
 const ROWS = [
   { name: "overview", list: "whole", asks: "overview" },
   { name: "image", list: "steps", of: "head", acts: ["number"], chapter: "images", when: ({ kind, plan }) => kind === "image" || !!plan.config.pictures },
-  { name: "tokens", list: "steps", of: "input", answers: true, chapter: "tokens", when: ({ kind }) => kind !== "image" },
-  { name: "embedding", list: "steps", of: "input", reads: "query", acts: ["number"], chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
-  { name: "position", list: "steps", of: "input", reads: "pair", acts: ["positions", "number"], chapter: "positions", values: /\.embed\.positions$/ },
+  { name: "tokens", list: "steps", answers: true, chapter: "tokens", when: ({ kind }) => kind !== "image" },
+  { name: "embedding", list: "steps", reads: "query", acts: ["number"], chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
+  { name: "position", list: "steps", reads: "pair", acts: ["positions", "number"], chapter: "positions", values: /\.embed\.positions$/ },
   {
     name: "attention", list: "steps", of: "head", reads: "pair", acts: ["head", "block", "weight", "scale", "number"], chapter: "attention",
     values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/, steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
@@ -54,8 +54,8 @@ const ROWS = [
   { name: "output", list: "steps", of: "part", reads: "query", acts: ["head", "number"], chapter: "heads", values: /\.(attn|cross)\.(heads|out)$/ },
   { name: "norm", list: "steps", of: "part", reads: "query", acts: ["number"], chapter: "norms", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
   { name: "ffn", list: "steps", of: "block", reads: "query", acts: ["block", "number"], chapter: "feed-forward", moments: true, values: /\.ffn\./ },
-  { name: "vector", list: "steps", of: "output", acts: ["number"], chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
-  { name: "logits", list: "steps", of: "output", reads: "position", answers: "one", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
+  { name: "vector", list: "steps", acts: ["number"], chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
+  { name: "logits", list: "steps", reads: "position", answers: "one", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
   { name: "heads", list: "whole", acts: ["head"], chapter: "heads" },
   { name: "residual", list: "whole", reads: "query", acts: ["block", "number"], chapter: "residuals", values: /\.resid_/ },
   { name: "lens", list: "whole", asks: "lens", reads: "position", answers: "one", chapter: "residuals", when: chooses },

@@ -28,6 +28,13 @@ export function pictureOf({ shape, data }: Tensor): Picture {
   return { width, height, rgba };
 }
 
+export function canvasOf({ width, height, rgba }: Picture): HTMLCanvasElement {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [width, height];
+  canvas.getContext("2d")?.putImageData(new ImageData(rgba, width, height), 0, 0);
+  return canvas;
+}
+
 /** h s (one query's rows of every head) to their mean, s. */
 export function meanOfHeads({ shape, data }: Tensor): Float32Array {
   const [heads = 1, keys = 0] = shape;

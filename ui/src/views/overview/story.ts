@@ -121,6 +121,9 @@ export const DECIDES = 0.02;
 /** A curve with this share of its head's effect, and of the attention, is what the head is about. */
 const SHARE = 0.25, MOST = 0.5;
 
+/** An answer below this share is hardly one. */
+const SLIGHT = 0.1;
+
 /** Whether what is read, most of the attention or of what moves, says what the head does. */
 export const tells = (reads: readonly Curve[], { moved }: Head): boolean => !!reads[0] && reads[0].moved >= Math.max(DECIDES, (reads.reduce((sum, { weight }) => sum + weight, 0) < MOST ? MOST : SHARE) * moved);
 
@@ -149,5 +152,5 @@ export function roughly(p: number): string {
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
-  return { text: t(other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
+  return { text: t(Math.max(other.p, now) < SLIGHT ? "overview.off_none" : other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
 }
