@@ -87,7 +87,7 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open) -> N
 
 
 def test_checkpoints(run_of_12_steps: Served, open_page: Open) -> None:
-    """It opens on the first; the chosen one becomes B; a row opens B − A."""
+    """It opens on the second; the chosen one becomes B; a row opens B − A."""
     opened = open_page(run_of_12_steps, fragment("one two", view="difference"))
     page = opened.page
     steps = run_of_12_steps.session.passes.checkpoints.steps()
@@ -105,11 +105,11 @@ def test_checkpoints(run_of_12_steps: Served, open_page: Open) -> None:
 
         eventually(are_right)
 
-    has_tensors_since(steps[0])
-    page.get_by_role("combobox", name="B").select_option(label=f"step {steps[1]}")
-    becomes(lambda: opened.fragment().get("side"), "b")
-    assert opened.fragment()["other"]["step"] == steps[1]
     has_tensors_since(steps[1])
+    page.get_by_role("combobox", name="B").select_option(label=f"step {steps[0]}")
+    becomes(lambda: opened.fragment().get("side"), "b")
+    assert opened.fragment()["other"]["step"] == steps[0]
+    has_tensors_since(steps[0])
     page.get_by_text("All numbers").click()
     page.locator("main table").last.locator("tbody button").first.click()
     becomes(lambda: opened.fragment().get("side"), "diff")
