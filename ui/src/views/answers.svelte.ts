@@ -2,7 +2,7 @@
 
 import type { Tensor } from "../core/host";
 import type { Token } from "../core/protocol";
-import { answerAt, type Explorer, type Run } from "../parts/kit";
+import { answerAt, answerOf, type Explorer, type Run } from "../parts/kit";
 
 /** Whether the head gives one answer for the whole sequence, one for each position, or none that are shares. */
 export function answers(app: Explorer): "each" | "one" | "none" {
@@ -36,4 +36,14 @@ export function askedAt(app: Explorer, run: Run): { position: number; token: Tok
   if (app.about.plan.config.head.kind !== "language") return [];
   const shift = app.about.plan.config.decoder ? 1 : 0;
   return run.tokens.slice(shift).map((token, position) => ({ position, token }));
+}
+
+/** By label, of the other examples that get it the one that gets it most surely. */
+export async function typicalOf(app: Explorer, { request }: Run): Promise<{ text: string; p: number }[]> {
+  const found: { text: string; p: number }[] = [];
+  for (const { text } of app.about.examples) {
+    const { id, p } = answerOf(await app.runOf({ ...request, text, edits: [] }), 0, null)!.top[0]!;
+    if (text && text !== request.text && !(found[id] && found[id].p > p)) found[id] = { text, p };
+  }
+  return found;
 }

@@ -8,10 +8,12 @@ import { bottomOf, thickness, xIn, yOf, type Area } from "./layout";
 export type Both = readonly [was: number, now: number];
 /** Who reads does so in a block; what is read, and where the answer is made, have one colour each. */
 export type Role = "asks" | "reads" | "read" | "other";
-export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
+export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both }
 /** What one lane gives another: from the encoder's end to the answer, as wide as the answer needs that word there, or in a block, by all of its heads. */
 export interface DrawnJoin extends Line { thick: Both; share: Both; role: Role; dim: boolean; ends: boolean; within: boolean }
-export interface DrawnCurve extends Line { weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
+export interface DrawnCurve extends Line { weight: number; moved: Both; marked: boolean; dim: boolean }
+/** What a feed-forward moves, at most so large. */
+export interface DrawnDot extends Point { most: number; dim: boolean; moved: Both }
 export interface Point { x: number; y: number }
 /** `via`: where it goes round a label. */
 export interface Line { from: Point; via?: Point; to: Point }
@@ -23,15 +25,14 @@ export interface Scene {
   joins: DrawnJoin[];
   curves: DrawnCurve[];
   answers: DrawnAnswer[];
-  /** The least that a dot moves; and whether there are any. */
-  dot: number;
+  dots: DrawnDot[];
 }
 
-/** A curve of which less of the answer moves is not seen. */
+/** A curve of which less of the answer moves is not seen, nor a dot. */
 export const DRAWN = 0.015;
 
 const rgba = (colour: Rgb, share: number): string => `rgb(${colour.map(Math.round).join(" ")} / ${Math.min(1, Math.max(0, share))})`;
-const between = ([was, now]: Both, change: number): number => was + (now - was) * change;
+const between = ([was, now]: Both, change: number): number => (change < 1 ? was + (now - was) * change : now);
 
 /** `change` goes from 0, the run as it is, to 1, the run with the edits; `flow` is that of the lanes, which come later. */
 export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scale: number, scene: Scene, change: number, flow: number): void {
@@ -46,18 +47,15 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   }
   for (const join of scene.joins) drawJoin(g, join, c, flow);
   for (const lane of [...scene.lanes].sort((one, other) => Number(one.role !== "other") - Number(other.role !== "other"))) drawLane(g, lane, c, flow);
-  const strength = ({ moved, off }: DrawnCurve): number => (off ? moved[0] * (1 - change) : between(moved, change));
-  for (const curve of [...scene.curves].sort((one, other) => strength(one) - strength(other))) drawCurve(g, curve, strength(curve), c, change);
-  for (const { area, lane, dots, dim } of scene.lanes) {
-    for (let block = 0; block < area.x.length - 1; block++) {
-      const moved = between(dots(block), flow);
-      if (!(moved >= scene.dot)) continue;
-      g.beginPath();
-      g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.max(0, Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45)), 0, 7);
-      [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.V, dim ? 0.3 : 0.9), rgba(c.bg, 1), 1.6];
-      g.fill();
-      g.stroke();
-    }
+  for (const curve of [...scene.curves].sort((one, other) => between(one.moved, change) - between(other.moved, change))) drawCurve(g, curve, c, change);
+  for (const { x, y, most, dim, moved: both } of scene.dots) {
+    const moved = between(both, flow);
+    if (moved < DRAWN) continue;
+    g.beginPath();
+    g.arc(x, y, Math.min(1.6 + 8.5 * Math.sqrt(moved), most), 0, 7);
+    [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.V, dim ? 0.3 : 0.9), rgba(c.bg, 1), 1.6];
+    g.fill();
+    g.stroke();
   }
   for (const answer of scene.answers) drawAnswer(g, answer, c, change);
 }
@@ -123,7 +121,7 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 }
 
 /** The measured states of a lane, at least two, else none. */
-export function knownOf({ area, at }: DrawnLane, change: number): number[] {
+function knownOf({ area, at }: DrawnLane, change: number): number[] {
   const known = [...area.x.keys()].filter((i) => !isNaN(between(at(i), change)));
   return known[1] ? known : [];
 }
@@ -135,8 +133,8 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);
   }
   if (!last) return;
-  if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
-    ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
+  if (change > 0.02 && known.some((i) => Math.abs(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) >= 2)) {
+    ribbon(g, lane, knownOf(lane, 0), (i) => thickness(area, at(i)[0]));
     [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.16 * change), rgba(c.ink3, 0.6 * change), 1];
     g.fill();
     g.stroke();
@@ -150,11 +148,11 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
   g.fill();
 }
 
-function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
-  const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
+function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, c: Colours, change: number): void {
+  const { from, to, weight, marked, dim } = curve, moved = between(curve.moved, change);
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   [g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.9 * change), 1.6];
-  if (ghost) stroke(g, curve, [5, 5]);
+  if (!dim && change > 0.3 && moved < DRAWN && curve.moved[0] >= DRAWN) stroke(g, curve, [5, 5]);
   if (moved >= DRAWN) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
     for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
@@ -188,13 +186,13 @@ export function around(curve: Line, area: Area, half = 0): { via?: Point } {
   return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
 }
 
-/** What is drawn, but the answers: points with a radius. */
-export function takenBy({ lanes, curves, joins, dot }: Scene): (Point & { r: number })[] {
+/** What is drawn, but the answers, as it was or is now: points with a radius. */
+export function takenBy({ lanes, curves, joins, dots }: Scene, now = 0): (Point & { r: number })[] {
   const steps = Array.from({ length: 20 }, (_, i) => i / 19), lines = [...curves.filter(({ moved }) => moved[0] >= DRAWN), ...joins];
-  return [...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 + 4 : 8 }))), ...lanes.flatMap(({ area: { x }, area, lane, at, dots }) => {
-    const y = yOf(area, lane), n = x.length - 1;
-    return [...steps.map((k) => ({ x: x[0]! + k * (x[n]! - x[0]!), y, r: thickness(area, at(Math.round(k * n))[0] || 0) / 2 + (area.gap > 48 ? 4 : 0) })), ...x.slice(1).flatMap((_, i) => (dots(i)[0] >= dot ? [1, 2, 3].map(() => ({ x: xIn(area, i, 0.88), y, r: 10 })) : []))];
-  })];
+  return [
+    ...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[now]! / 2 + 4 : 8 }))), ...dots.flatMap((one) => [1, 2, 3].map(() => ({ ...one, r: 10 }))),
+    ...lanes.flatMap(({ area: { x }, area, lane, at }) => steps.map((k) => ({ x: x[0]! + k * (x.at(-1)! - x[0]!), y: yOf(area, lane), r: thickness(area, at(Math.round(k * (x.length - 1)))[now]! || 0) / 2 + (area.gap > 48 ? 4 : 0) }))),
+  ];
 }
 
 /** The place of a box near one of some points where the least is taken, and the point. */
