@@ -87,9 +87,10 @@ def test_the_feed_forward(spot: Spot) -> None:
             for shown, value in zip(cells, all_post[first : first + 16, unit], strict=True):
                 assert agrees(shown, float(value)) if shown else abs(value) <= peak / 20, (unit, shown, value)
         told = page.page.locator("main h3#top").inner_text()
-        on = re.search(r"(\d+) of (\d+) units; the strongest is unit (\d+)", told)
+        on = re.search(r"(\d+) of (\d+) units; furthest from 0 is unit (\d+), at (.+)\.", told)
         assert on is not None
-        assert [int(one) for one in on.groups()] == [int((pre > 0).sum()), len(post), units[0]]
+        assert [int(one) for one in on.groups()[:3]] == [int((pre > 0).sum()), len(post), units[0]]
+        assert agrees(on[4], float(post[units[0]]))
         said = page.page.locator("main #without + p").inner_text().partition("now: ")[2]
         shares = [said.partition(". ")[0].rstrip(".")]
         of_parts = page.rows("How likely")
