@@ -43,7 +43,7 @@ export async function typicalOf(app: Explorer, { request }: Run): Promise<{ text
   const found: { text: string; p: number }[] = [];
   for (const { text } of app.about.examples) {
     const { id, p } = answerOf(await app.runOf({ ...request, text, edits: [] }), 0, null)!.top[0]!;
-    if (text && text !== request.text && !(found[id] && found[id].p > p)) found[id] = { text, p };
+    if (text !== request.text && p > (found[id]?.p ?? 0)) found[id] = { text, p };
   }
   return found;
 }
