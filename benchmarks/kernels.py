@@ -64,15 +64,13 @@ def attention(*, rows: int = 2048, rounds: int = 9) -> None:
         stack = Stack(config, causal=causal, cross=False).eval()
         (layer,) = (one for one in stack.modules() if isinstance(one, Attention))
         for length in (16, 32, 64, 128, 256, 512):
-            run, taken = (
-                partial(stack, Tokens(torch.randint(100, (rows // length, length)))),
-                dict[Kernel, list[float]](),
-            )
+            run = partial(stack, Tokens(torch.randint(100, (rows // length, length))))
+            taken: dict[Kernel, list[float]] = {kernel: [] for kernel in kernels}
             for _ in range(rounds):
                 for kernel in kernels:
                     layer.kernel = kernel
                     with torch.inference_mode():
-                        taken.setdefault(kernel, []).append(milliseconds(run))
+                        taken[kernel].append(milliseconds(run))
             each = [min(taken[kernel][1:]) for kernel in kernels]
             order = "causal" if causal else "both ways"
             print(f"| {length} | {order} | {each[0]:.1f} | {each[1]:.1f} | {each[0] / each[1]:.2f} |")

@@ -130,19 +130,16 @@ def _decided(model: Model) -> list[RunRequest]:
     head = model.config.head
     if not isinstance(head, ClassificationHead) or head.problem_type == "regression":
         return []
-    tried = _usual(model)
-    cuts = [[" ".join(words), *(" ".join([*words[:i], *words[i + 1 :]]) for i in range(len(words)))] for words in tried]
-    scores = iter(model.classify([text for texts in cuts for text in texts]))
-
-    def falls(texts: list[str]) -> float:
-        ((label, p), *_), *others = itertools.islice(scores, len(texts))
-        return p - min(dict(other)[label] for other in others)
-
-    if not tried:
-        return []
-    first, sure = max(cuts, key=falls)[0], dict[str, tuple[float, str]]()
-    for (text, *_), ((label, p), *_) in zip(cuts, model.classify([texts[0] for texts in cuts]), strict=True):
+    cuts = [[words, *(words[:i] + words[i + 1 :] for i in range(len(words)))] for words in _usual(model)]
+    scores = iter(model.classify([" ".join(words) for texts in cuts for words in texts]))
+    falls, sure = dict[str, float](), dict[str, tuple[float, str]]()
+    for words, *others in cuts:
+        text, ((label, p), *_) = " ".join(words), next(scores)
+        falls[text] = p - min(dict(next(scores))[label] for _ in others)
         sure[label] = max(sure.get(label, (p, text)), (p, text))
+    if not falls:
+        return []
+    first = max(falls, key=lambda text: falls[text])
     return [RunRequest(text=text) for text in dict.fromkeys([first, *(text for _, text in sorted(sure.values()))])]
 
 
