@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -102,6 +104,23 @@ def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: Chro
     print(f"the first figure is there after {time.monotonic() - began:.1f} s")
     figure.locator(".change").get_by_role("button", name="off", exact=True).click()
     figure.locator(".answer td.b").first.wait_for()
+
+
+def test_a_link_of_the_short_lesson_opens_the_head_that_its_page_tells_of(built: Path, opened: ChromiumPage):
+    page = opened.open(at(built, "teacher"))
+    said = r"block (\d), head (\d): bank gives money (\d+)%; el without it ([\d.]+)%"
+    rows = re.findall(said, page.locator("article").inner_text())
+    assert len(rows) == 4
+    for block, head, look, left in rows:
+        link = page.get_by_role("link", name=f"block {block}, head {head}").get_attribute("href")
+        figure = page.context.new_page()
+        figure.goto(urljoin(page.url, link))
+        figure.get_by_text(f"bank spends {look} % of its attention on money").wait_for()
+        figure.locator(".change").get_by_role("button", name="off", exact=True).click()
+        (shown,) = re.findall(r"[\d.]+", figure.locator(".answer td.b").first.inner_text())
+        assert abs(float(shown) - float(left)) <= 0.5
+        figure.get_by_role("button", name="reset", exact=True).click()
+        figure.locator(".answer td.b").first.wait_for(state="detached")
 
 
 def test_a_drawing_steps_by_arrow_keys_and_clicks(built: Path, opened: ChromiumPage):
