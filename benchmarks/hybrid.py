@@ -27,12 +27,21 @@ SIZES = {
     "vocab_size": 50_304, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
     "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True,
 }  # fmt: skip
+EVERY_FOURTH = [*["linear_attention"] * 3, "full_attention"] * 3
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_5_text": {
         "linear_num_key_heads": 6, "linear_num_value_heads": 12, "linear_key_head_dim": 64, "linear_value_head_dim": 64
     },
+    "granitemoehybrid": {
+        "layer_types": EVERY_FOURTH, "mamba_n_heads": 24, "mamba_d_state": 128, "num_local_experts": 0,
+        "shared_intermediate_size": 2048, "attention_multiplier": 0.125, "position_embedding_type": "nope",
+    },
+    "falcon_h1": {
+        "mamba_d_ssm": 768, "mamba_n_heads": 12, "mamba_d_head": 64, "mamba_d_state": 128, "intermediate_size": 1536
+    },
+    "lfm2": {"layer_types": ["conv", "conv", "full_attention"] * 4, "block_auto_adjust_ff_dim": False},
 }  # fmt: skip
-QUICK = {"vocab_size": 200, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4}
+QUICK = {"vocab_size": 200, "num_hidden_layers": 4}
 
 app = App(name="python -m benchmarks.hybrid", help="States and attention in one network, against the reference.")
 
@@ -113,7 +122,11 @@ def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = 
         figures: list[Figure] = []
         for name, changes in CONFIGS.items():
             torch.manual_seed(0)
-            config = transformers.AutoConfig.for_model(name, **(SIZES | changes | (QUICK if quick else {})))
+            given = SIZES | changes | (QUICK if quick else {})
+            kinds = (
+                {"layer_types": given["layer_types"][: given["num_hidden_layers"]]} if "layer_types" in given else {}
+            )
+            config = transformers.AutoConfig.for_model(name, **(given | kinds))
             model = transformers.AutoModelForCausalLM.from_config(config).eval()
             model.save_pretrained(scratch / name)
             network = clearhead.load(scratch / name, dtype="float32").network

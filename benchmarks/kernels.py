@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kernels`: what a product of a new size costs, and attention step by step or fused."""
+"""`python -m benchmarks.kernels`: products by size and by order of the matrix, and two forms of attention."""
 
 import time
 from collections.abc import Callable
@@ -14,13 +14,17 @@ from benchmarks.racing.machine import Machine
 from clearhead.config import StackConfig, TokenInput
 from clearhead.model import Tokens
 from clearhead.model.attention import Attention, Kernel
+from clearhead.model.fast.autotune import Run, time_each
+from clearhead.model.fast.packing import WAYS
 from clearhead.model.layout import round_up
 from clearhead.model.transformer import Stack
 
 app = App(
     name="python -m benchmarks.kernels",
-    help="Products of each number of rows, and the two forms of attention, on a CPU.",
+    help="Products of each number of rows, or by each order of a matrix, and the two forms of attention, on a CPU.",
 )
+COPIED = 1 << 24
+"""Numbers in the copies of a matrix: more than the processor's cache holds."""
 WIDTHS = ((384, 384), (384, 1536), (1536, 384))
 
 
@@ -46,6 +50,31 @@ def measure(counts: list[int], d_in: int, d_out: int) -> tuple[list[float], list
             first.append(milliseconds(product))
             later.append(min(milliseconds(product) for _ in range(3)))
     return first, later
+
+
+@app.command
+def products(*, rows: int = 1, threads: int = 1) -> None:
+    """Time float32 products of GPT-2 small, by each way of `clearhead.model.fast.packing`; seconds.
+
+    Args:
+        rows: Tokens at a time.
+        threads: CPU threads.
+    """
+    torch.set_num_threads(threads)
+    print("GB of weights a second:\n")
+    print("| matrix |" + "".join(f" {way} |" for way in WAYS), "|---|" + "---:|" * len(WAYS), sep="\n")
+    for d_out, d_in in ((768, 768), (2304, 768), (3072, 768), (768, 3072), (50257, 768)):
+        copies, x = max(1, COPIED // (d_out * d_in)), torch.ones(rows, d_in)
+
+        def prepared(way: str, size: tuple[int, int] = (d_out, d_in), n: int = copies, x: torch.Tensor = x) -> Run:
+            order, product = WAYS[way]
+            matrices = [order(torch.ones(size)) for _ in range(n)]
+            return lambda: [product(x, matrix, None) for matrix in matrices]
+
+        taken = time_each({way: prepared(way) for way in WAYS})
+        gigabytes = 4e-9 * copies * d_out * d_in
+        print(f"| {d_out} x {d_in} |" + "".join(f" {gigabytes / taken[way]:.1f} |" for way in WAYS))
+    print(f"\n{Machine.now(threads)}")
 
 
 @app.command

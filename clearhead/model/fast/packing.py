@@ -1,4 +1,4 @@
-"""Lets oneDNN multiply, by weights as they are or in the order that the processor reads fastest: inference on a CPU."""
+"""Multiplies by weights in the order, and with the kernel, that this processor reads fastest: inference on a CPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,18 +36,18 @@ ACCURATE = 1e-5
 
 
 class PackedLinear(LinearMap):
-    """y = x W^T + b, with W in the order in which oneDNN reads it fastest."""
+    """y = x W^T + b, with a copy of W in another order: oneDNN's own ("packed"), or input by input."""
 
-    def __init__(self, group: Sequence[nn.Linear], packed: Tensor) -> None:
-        """`group`: the maps whose matrices are packed together."""
+    def __init__(self, group: Sequence[nn.Linear], packed: Tensor, way: str = "packed") -> None:
+        """`group`: the maps whose matrices are packed together. `way`: one of `WAYS`."""
         super().__init__(group[0].in_features, sum(m.out_features for m in group), concatenated_bias(group))
-        self.packed, self.sources = packed, [m.weight for m in group]
+        self.packed, self.sources, self.product = packed, [m.weight for m in group], WAYS[way][1]
 
     def effective_weight(self) -> Tensor:
         return self.packed.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
-        return _multiplied(x, self.packed, self.bias)
+        return self.product(x, self.packed, self.bias)
 
 
 class DirectLinear(LinearMap):
@@ -70,8 +70,9 @@ Group = tuple[nn.Linear, ...]
 
 @dataclass(frozen=True)
 class _Packed:
-    """A packed matrix, and the fingerprints of the weights that it was made from."""
+    """A packed matrix, how it is packed, and the fingerprints of the weights that it was made from."""
 
+    way: str
     fingerprints: list[int]
     matrix: Tensor
 
@@ -81,22 +82,24 @@ _kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
 
 
 def packed(network: Transformer, *, rows: int = 1) -> Transformer:
-    """A copy of `network` with products by oneDNN, which shares all else; `network` itself if they cannot pay.
+    """A copy of `network` with quicker products, which shares all else; `network` itself if they cannot pay.
 
-    Each is by a packed matrix, by the matrix as it is, or PyTorch's own: what is quickest for `rows` rows on this
-    machine, which is timed once. The copy belongs to the caller. Later writes to a matrix do not reach a packed one.
+    Each is by a packed matrix or by the matrix as it is, by oneDNN or PyTorch's own: what is quickest for `rows` rows
+    on this machine, which is timed once. The copy belongs to the caller. Later writes to a matrix do not reach a
+    packed one.
     Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
     again what has changed, by whatever means. `forget` frees them.
     """
     if obstacle(network) is not None:
         return network
     ways = {group: autotune(*_choice(group, rows)) for group in _worth_packing(network)}
-    groups = [group for group, way in ways.items() if way == "packed"]
+    groups = [group for group, way in ways.items() if way in COPIES]
     found: dict[Group, _Packed] = {}
     for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
-        known = _kept.get(group[0])
-        if known is None or known.fingerprints != fingerprints:
-            known = _kept[group[0]] = _Packed(fingerprints, _pack(concatenated(group).weight.detach()))
+        known, way = _kept.get(group[0]), ways[group]
+        if known is None or (known.way, known.fingerprints) != (way, fingerprints):
+            matrix = WAYS[way][0](concatenated(group).weight.detach())
+            known = _kept[group[0]] = _Packed(way, fingerprints, matrix)
         found[group] = known
     return _with(network, ways, found)
 
@@ -106,8 +109,9 @@ def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     ways = {group: recall_tuned(*_choice(group, rows)) for group in _worth_packing(network)}
     if None in ways.values():
         return network
-    groups = [group for group, way in ways.items() if way == "packed"]
-    found = {group: known for group in groups if (known := _kept.get(group[0])) is not None}
+    groups = [group for group, way in ways.items() if way in COPIES]
+    kept = {group: known for group in groups if (known := _kept.get(group[0])) is not None}
+    found = {group: known for group, known in kept.items() if known.way == ways[group]}
     is_ready = len(found) == len(groups)
     if is_ready and [known.fingerprints for known in found.values()] == _fingerprints(groups):
         return _with(network, ways, found)
@@ -130,7 +134,7 @@ def forget(network: Transformer) -> None:
 def _with(network: Transformer, ways: Mapping[Group, str | None], found: Mapping[Group, _Packed]) -> Transformer:
     instead: dict[nn.Module, nn.Module] = {m: DirectLinear(m) for g, way in ways.items() if way == "direct" for m in g}
     for group, known in found.items():
-        instead |= zip(group, parts(group, PackedLinear(group, known.matrix)), strict=True)
+        instead |= zip(group, parts(group, PackedLinear(group, known.matrix, known.way)), strict=True)
     return cast("Transformer", shared_copy(network, instead)) if instead else network
 
 
@@ -159,18 +163,15 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
     rows = next((n for n in MEASURED_ROWS if n >= rows), MEASURED_ROWS[-1])
     x = torch.ones(rows, width, dtype=weights[0].dtype)
 
-    def unpacked(product: Callable[[Tensor, Tensor, None], Tensor]) -> Run:
-        matrices = [weight.clone() for _ in range(n) for weight in weights]
+    def prepared(way: str) -> Run:
+        order, product = WAYS[way]
+        one = [torch.cat(weights)] if way in COPIES else weights
+        matrices = [order(weight.clone()) for _ in range(n) for weight in one]
         return lambda: [product(x, matrix, None) for matrix in matrices]
-
-    def packed() -> Run:
-        matrices = [_pack(torch.cat(weights)) for _ in range(n)]
-        return lambda: [_multiplied(x, matrix, None) for matrix in matrices]
 
     name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
     by_inputs = "" if group[0].weight.is_contiguous() else ", stored by inputs"
-    ways = {"direct": partial(unpacked, _multiplied), "packed": packed, "plain": partial(unpacked, F.linear)}
-    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", ways
+    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {way: partial(prepared, way) for way in WAYS}
 
 
 def _fingerprints(groups: list[Group]) -> list[list[int]]:
@@ -193,8 +194,29 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
 
 
+def _by_inputs(weight: Tensor) -> Tensor:
+    return weight.T.contiguous().T
+
+
+def _as_it_is(weight: Tensor) -> Tensor:
+    return weight
+
+
 def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+
+
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Product]] = {
+    "direct": (_as_it_is, _multiplied),
+    "packed": (_pack, _multiplied),
+    "by inputs": (_by_inputs, _multiplied),
+    "by inputs, plain": (_by_inputs, F.linear),
+    "plain": (_as_it_is, F.linear),
+}
+"""The order of a matrix and the kernel, oneDNN's or PyTorch's own, of each way to multiply."""
+COPIES = ("packed", "by inputs", "by inputs, plain")
+"""The ways that keep a copy of the matrix in another order."""
 
 
 @cache

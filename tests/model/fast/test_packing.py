@@ -36,8 +36,8 @@ def kinds(network: nn.Module) -> set[str]:
     return {type(m).__name__ for m in network.modules() if type(m).__name__.endswith("Linear")}
 
 
-def packed_map(linear: nn.Linear) -> PackedLinear:
-    return PackedLinear([linear], packing._pack(linear.weight.detach()))
+def packed_map(linear: nn.Linear, way: str = "packed") -> PackedLinear:
+    return PackedLinear([linear], packing.WAYS[way][0](linear.weight.detach()), way)
 
 
 @torch.inference_mode()
@@ -47,9 +47,11 @@ def packed_map(linear: nn.Linear) -> PackedLinear:
 def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool):
     with torch.inference_mode(False):
         plain = small.matrix(shape, bias=bias, by_inputs=by_inputs)
-    assert torch.equal(packed_map(plain).effective_weight(), plain.weight)
     x = torch.randn(2, n_rows, shape[0])
-    assert_close(packed_map(plain)(x), plain(x))
+    for way in packing.COPIES:
+        copy = packed_map(plain, way)
+        assert torch.equal(copy.effective_weight(), plain.weight)
+        assert_close(copy(x), plain(x))
     assert_close(DirectLinear(plain)(x), plain(x))
 
 
@@ -92,13 +94,25 @@ def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None):
     assert len(packing._kept) < before
 
 
+def test_another_order_is_another_copy(tiny_pays: None, monkeypatch):
+    network = small.decoder()
+    packed(network)
+    for rows, way in ((8, "by inputs, plain"), (1, "packed")):
+        monkeypatch.setattr(packing, "autotune", lambda question, ways, way=way: way)
+        monkeypatch.setattr(packing, "recall_tuned", lambda question, ways, way=way: way)
+        assert ready(network, rows=rows) is network, "what is kept has another order"
+        packed(network, rows=rows)
+        kept = {one.way for linear, one in packing._kept.items() if linear in {*network.modules()}}
+        assert (kept, kinds(ready(network, rows=rows))) == ({way}, {"PackedLinear"})
+
+
 def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch):
     """Settled by a clock, for each shape and number of rows."""
     asked: list[str] = []
 
     def quicker(question: str, ways: dict[str, object]) -> str:
         asked.append(question)
-        assert list(ways) == ["direct", "packed", "plain"]
+        assert list(ways) == [*packing.WAYS]
         return "plain" if f"{small.VOCAB} x 16, 1 rows" in question else "packed"
 
     monkeypatch.setattr(packing, "autotune", quicker)
