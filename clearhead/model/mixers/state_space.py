@@ -228,7 +228,7 @@ def scan(
         v = x * step[..., None]
         if t == 1 and state is not None and not tracing():  # A step of the recurrence.
             b, c = (shared.repeat_interleave(each[1], 1) for shared in (b, c))
-            state = state * decay[..., None].exp() + v.mT @ b
+            state = torch.addcmul(state * decay[..., None].exp(), v.mT, b)
             return c @ state.mT + x * skip[:, None, None], state
         for start in range(0, t, chunk):
             own = slice(start, start + chunk)
