@@ -108,7 +108,7 @@ def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: Chro
 
 def test_a_link_of_the_short_lesson_opens_the_head_that_its_page_tells_of(built: Path, opened: ChromiumPage):
     page = opened.open(at(built, "teacher"))
-    said = r"block (\d), head (\d): bank gives money (\d+)%; el without it ([\d.]+)%"
+    said = r"block (\d), head (\d): bank gives money (\d+)% \(fish \d+%\); el without it ([\d.]+)%"
     rows = re.findall(said, page.locator("article").inner_text())
     assert len(rows) == 4
     for block, head, look, left in rows:
