@@ -11,9 +11,14 @@ function cssHash({ filename, hash, css }) {
   return place < 0 ? `svelte-${hash(css)}` : `s${place}`;
 }
 
+/** Spaces beside what begins or ends a line are not seen: each would be a text of its own in the page. */
+const BLOCKS = "(?:p|div|section|h[1-6]|ul|ol|li|dl|table|form|figure|figcaption|details|aside|header|nav|main|dt|dd|summary|option)";
+const EDGES = new RegExp(`(</${BLOCKS}>)\\s+|\\s+(?=<${BLOCKS}[\\s>])`, "g");
+const unspaced = { markup: ({ content }) => ({ code: content.replace(/<(script|style)[\s>][^]*?<\/\1>|[^]+?(?=<(?:script|style)[\s>]|$)/g, (part, code) => (code ? part : part.replace(EDGES, "$1"))) }) };
+
 /** @type {import("@sveltejs/vite-plugin-svelte").SvelteConfig} */
 export default {
-  preprocess: vitePreprocess(),
+  preprocess: [vitePreprocess(), unspaced],
   // The server's content security policy allows no inline styles: all of them go to explorer.css.
   compilerOptions: { runes: true, discloseVersion: false, css: "external", fragments: "tree", cssHash },
 };

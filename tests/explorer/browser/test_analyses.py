@@ -116,7 +116,7 @@ def score_of(row: Locator) -> str:
 
 def card_shows(opened: Opened, circuits: Circuits, writer: str, reader: str) -> None:
     """The card of an edge says what patching it measures."""
-    card = opened.page.locator("section.card", has=opened.page.locator("#edge-card"))
+    card = opened.page.locator("section.card", has_text="How this score was made")
     card.locator("tbody").first.wait_for()
     with LOCK:
         exact = patched_edges(circuits, [(writer, reader)])[writer, reader]

@@ -12,7 +12,7 @@ from clearhead.analysis.geometry import neighbours, token_table
 from clearhead.analysis.lens import logit_lens
 from clearhead.config import ClassificationHead
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.trace import zero
+from clearhead.trace import Edit, zero
 from tests.explorer.browser.conftest import Open, spot_of
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, becomes, eventually, said
@@ -43,6 +43,13 @@ def test_the_output(spot: Spot) -> None:
     eventually(is_right)
 
 
+def answers(spot: Spot, edit: dict[str, Edit]) -> list[tuple[float, float]]:
+    """The likeliest answer's share at each position, and what it is with the edits of addresses in the block."""
+    edits = [{}, {f"{spot.block}.{name}": make for name, make in edit.items()}]
+    was, now = (spot.seen.edited(one).detach().reshape(-1, spot.seen.logits.shape[-1]).softmax(-1) for one in edits)
+    return [(float(a.max()), float(b[a.argmax()])) for a, b in zip(was, now, strict=True)]
+
+
 def test_a_norm(spot: Spot) -> None:
     """How long every vector is before, normed and times its gain; x + f(x)."""
     page = spot.seen.opened
@@ -58,6 +65,7 @@ def test_a_norm(spot: Spot) -> None:
     normed = (x - mean) / spread
     after = normed * gain + shift
     close = float(torch.cosine_similarity(before, branch, dim=0))
+    falls = answers(spot, {f"{spot.part}.out": zero})
 
     def is_right() -> None:
         long = {row[0]: row[1:] for row in page.rows("Norm: how long")}
@@ -65,8 +73,34 @@ def test_a_norm(spot: Spot) -> None:
         assert any(all(map(agrees, cells, sizes)) for cells in long.values()), (long, sizes)
         said = page.page.locator("main p", has_text="cosine").first.inner_text()
         all_right(said.partition(").")[0], branch.norm() / before.norm(), math.degrees(math.acos(close)), close)
+        headline = page.page.locator("main .headline").inner_text()
+        effect = re.search(r"If it added nothing, “.+” would go from (.+?) to (.+?)\.(?: The|$)", headline)
+        assert effect is not None, headline
+        assert any(all(map(agrees, effect.groups(), pair)) for pair in falls), (headline, falls)
 
     eventually(is_right)
+
+
+def test_the_mask_of_a_text_that_is_read_at_once(see) -> None:
+    """What becomes of the answer if the block reads no later word; which cells that closes."""
+    spot = spot_of(see, "filler")
+    page = spot.seen.opened
+    page.step("Mask")
+
+    def later(scores: Tensor) -> Tensor:
+        return scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
+
+    falls = answers(spot, {"attn.scores": later})
+
+    def is_right() -> None:
+        effect = re.search(r"“.+” would go from (.+) to (.+)\.", page.page.locator("main .headline").inner_text())
+        assert effect is not None
+        assert any(all(map(agrees, effect.groups(), pair)) for pair in falls), (effect.groups(), falls)
+
+    eventually(is_right)
+    n = len(spot.seen.trace[f"{spot.at}.scores"][0, 0])
+    page.page.get_by_role("button", name="Close later words").click()
+    becomes(lambda: [*page.figures()["Scaled + M"].cells.values()].count("masked"), n * (n - 1) // 2)
 
 
 def test_the_feed_forward(spot: Spot) -> None:
@@ -86,12 +120,12 @@ def test_the_feed_forward(spot: Spot) -> None:
             first = max(0, min(len(all_post) - 16, spot.t - 8))
             for shown, value in zip(cells, all_post[first : first + 16, unit], strict=True):
                 assert agrees(shown, float(value)) if shown else abs(value) <= peak / 20, (unit, shown, value)
-        told = page.page.locator("main h3#top").inner_text()
+        told = page.page.locator("main .card h3").first.inner_text()
         on = re.search(r"(\d+) of (\d+) units; furthest from 0 is unit (\d+), at (.+)\.", told)
         assert on is not None
         assert [int(one) for one in on.groups()[:3]] == [int((pre > 0).sum()), len(post), units[0]]
         assert agrees(on[4], float(post[units[0]]))
-        said = page.page.locator("main #without + p").inner_text().partition("now: ")[2]
+        said = page.page.locator("main .card h3:has-text('How likely') + p").inner_text().partition("now: ")[2]
         shares = [said.partition(". ")[0].rstrip(".")]
         of_parts = page.rows("How likely")
         shares += [row[1] for row in of_parts]

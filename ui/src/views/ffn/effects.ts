@@ -1,8 +1,8 @@
 /** What the feed-forwards do for an answer: whether it needs them, and whether they carry what differs between two texts. */
 
-import type { Edit, RunRequest, StackName } from "../../core/protocol";
+import type { Edit, StackName } from "../../core/protocol";
 import { argmax } from "../../core/vectors";
-import { placeName, sharesAt, wordOf, type Explorer } from "../../parts/kit";
+import { percent, placeName, sharesAt, t, wordOf, type Explorer } from "../../parts/kit";
 import { Run } from "../../state/run";
 import { answers, nameOf } from "../answers.svelte";
 import { feedForwardOf } from "./feedforward";
@@ -21,12 +21,14 @@ export function partsOf({ plan }: Run, own = ""): Part[] {
   return all.length > MOST ? all.filter(({ at }) => at === own) : all;
 }
 
-/** The share of the likeliest answer of a run at a position with each of some sites at 0, or as they are on another text. Null where it cannot be told. */
-export async function sharesWith(app: Explorer, run: Run | null, position: number, sites: string[], from: RunRequest | null, signal: AbortSignal): Promise<Shares | null> {
+/** The share of the likeliest answer of a run at a position with each of some edits. Null where it cannot be told. */
+export async function sharesWith(app: Explorer, run: Run | null, position: number, each: Edit[][], signal: AbortSignal): Promise<Shares | null> {
   const shares = run && answers(app) !== "none" && await sharesAt(app, run, position);
   if (!shares) return null;
   const best = argmax(shares), { edits = [] } = run.request, written = run.writtenTokens, request = { ...run.request, ...(written && { target: run.reply.target, written }) };
-  const edit = (at: string): Edit => (from ? { at, do: "patch", from } : { at, do: "zero" });
-  const of = (at: string) => Run.of(app.host, { ...request, edits: [...edits, edit(at)] }, run.plan, signal, true).then((other) => sharesAt(app, other, position));
-  return Promise.all(sites.map(of)).then((all) => ({ word: wordOf(nameOf(app, best)), was: shares[best]!, p: all.map((one) => one![best]!) }), () => null); // A file may not compute it.
+  const of = (more: Edit[]) => Run.of(app.host, { ...request, edits: [...edits, ...more] }, run.plan, signal, true).then((other) => sharesAt(app, other, position));
+  return Promise.all(each.map(of)).then((all) => ({ word: wordOf(nameOf(app, best)), was: shares[best]!, p: all.map((one) => one![best]!) }), () => null); // A file may not compute it.
 }
+
+/** What the answer becomes with the first of them. */
+export const toldOf = (key: string, found: Shares | null): string => (found ? t(key, { word: found.word, was: percent(found.was), p: percent(found.p[0]!) }) : "");
