@@ -201,7 +201,19 @@ function served(): Plugin {
   };
 }
 
-const plugins = () => [mountedOnly(), shortBoundary(), plainStates(), withoutUnused(), svelte()];
+/** Without the spaces between lines of a template that stand beside a block: no page shows them, and each is a node. */
+function withoutSpaces(): Plugin {
+  const tag = "(?:p|div|section|ul|ol|li|dl|dt|dd|h[1-6]|header|nav|aside|main|form|table|thead|tbody|tr|td|th|details|summary|pre|g|rect|line|path|circle|polyline|option)\\b";
+  const after = new RegExp(`(</${tag}>)\\s*\\n\\s*(?=[<{])`, "g"), before = new RegExp(`([>}])\\s*\\n\\s*(?=<${tag})`, "g");
+  return {
+    name: "without-spaces",
+    apply: "build",
+    enforce: "pre",
+    transform: (code, id) => (id.endsWith(".svelte") ? { code: code.replace(/(<script[^]*?<\/script>)|(<style[^]*?<\/style>)|[^]+?(?=<script|<style|$)/g, (part, script, style) => (script || style ? part : part.replace(after, "$1").replace(before, "$1"))), map: null } : undefined),
+  };
+}
+
+const plugins = () => [mountedOnly(), shortBoundary(), plainStates(), withoutUnused(), withoutSpaces(), svelte()];
 const options = (input: string): BuildOptions => ({
   target: "es2022",
   cssCodeSplit: false,
