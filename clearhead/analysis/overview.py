@@ -339,8 +339,7 @@ class Overview:
         NaN and -1 stand beyond the budget; `rank` says what comes first, by default what costs least.
         """
         ablations = ablations or self._ablations
-        own = self._budget if self.is_vector else self._budget / 2  # Each lane of a vector goes to the answer.
-        expected, left = ablations.expected, own if budget is None else budget
+        expected, left = ablations.expected, self._budget if budget is None else budget
         costs = [self._cost([*map(Address.parse, some)], ablations.end) for some in sets]
         least = sum(n * self._depths[name] for name, n in self._lengths.items())
         left = max(left / self._size, least / 2)
