@@ -91,6 +91,8 @@ class About(TypedDict):
     """The name of the model that this one is compared with."""
     senses: list[Sense]
     """Of ambiguous words that a translator may read."""
+    task: str | None
+    """What is known of the model beyond its head: the language that a translator writes, or sort."""
     revision: str | None
     """The revision of the repository `name`, unless it is the main one."""
     corrupt: NotRequired[str]

@@ -10,16 +10,20 @@ from torch import Tensor, nn
 from clearhead.analysis.features import Features
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import ModelConfig, NoHead, PatchInput, VectorHead
+from clearhead.config import ModelConfig, NoHead, PatchInput, TokenInput, VectorHead
 from clearhead.data.sentences import senses
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
 from clearhead.explorer.answering.opened import Opened, mask_of, stated
+from clearhead.explorer.answering.passes import greedy
 from clearhead.explorer.answering.questions import Addresses, Asked, OfRun, Reply, Step, check_size
 from clearhead.explorer.places import places
 from clearhead.explorer.recording.recording import recompute, to_half
 from clearhead.explorer.recording.tokens import labels_of
 from clearhead.explorer.static_files import catalogues
+from clearhead.generation import complete
+from clearhead.generation.settings import changed as changed_settings
+from clearhead.json_text import parse
 from clearhead.model.assign import merged
 from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.ops import Op, Steps, op_weights
@@ -143,6 +147,7 @@ def description(opened: Opened) -> dict[str, Any]:
         "losses": passes.checkpoints.losses(),
         "compared": opened.compared_name,
         "senses": senses() if model.is_encoder_decoder else [],
+        "task": _task(opened),
         "revision": opened.revision,
         "start": stated(opened.start),
         "examples": [stated(example) for example in opened.examples],
@@ -156,6 +161,32 @@ def description(opened: Opened) -> dict[str, Any]:
         "changes": {"scale": changed(config, scale=False) != config, "positions": position_kinds(config)},
         "places": [{"name": name, "title": place.title} for name, place in places().items()],
     }
+
+
+def _task(opened: Opened) -> str | None:
+    """What a model does, if more is known than from its head: "fr" of a translator that `clearhead demo` made, by its
+    figures; "sort" of one that writes four rows of numbers in order.
+    """
+    model = opened.model
+    if model.is_encoder_decoder:
+        figures = opened.folder / "figures.json" if opened.folder else None
+        known = parse(figures.read_bytes(), str(figures)) if figures and figures.is_file() else None
+        language = known.get("language") if isinstance(known, dict) else None
+        return language if isinstance(language, str) else None
+    if model.has_tokenizer or model.config.encoder is not None:
+        return None
+    given = [int(x) for x in opened.start.text.split() if x.isdigit()]
+    reads, longest = model.config.first.input, model.config.output.max_length or len(given)
+    if (
+        not isinstance(reads, TokenInput)
+        or not 1 < len(given) <= longest
+        or not all(x < reads.vocab_size for x in given)
+    ):
+        return None
+    rows = [given[i:] + given[:i] for i in range(4)]
+    config = changed_settings(greedy(model), {"max_new_tokens": len(given)})
+    written = complete(model.network, rows, config=config, scored=False)
+    return "sort" if all([*best.tokens] == sorted(given) for (best,) in written) else None
 
 
 def plan_of(config: ModelConfig, sentences: Sentences) -> dict[str, object]:

@@ -59,7 +59,7 @@ def test_it_shows_what_decides(open_page: Open, name: str) -> None:
     page.locator(".overview .stage").get_by_role("switch").click()
     [edit] = eventually(lambda: opened.fragment()["edits"])
     assert Z.fullmatch(edit["at"])
-    without = said(page.locator(".tale").inner_text, "Without ")
+    without = said(page.locator(".tale").inner_text, "Now ")
     opened.quiet()
     logits = served.trace(text, target, edit={edit["at"]: zero})[1].softmax(-1)
     words = [served.model.tokenizer.tokens([i])[0].lstrip("▁") for i in range(logits.shape[-1])]
@@ -175,4 +175,4 @@ def test_a_picture(open_page: Open) -> None:
     opened = opening(open_page, "seer")
     assert opened.page.get_by_role("img", name="The picture that the model reads").count() == 1
     assert opened.page.locator(".overview .patch").count() == 9
-    assert opened.page.locator(".where b").inner_text().startswith("This model names the picture")
+    assert opened.page.locator(".where b").first.inner_text().startswith("This model names the picture")

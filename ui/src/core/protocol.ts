@@ -85,6 +85,8 @@ export interface About {
   compared: string | null;
   /** Of ambiguous words that a translator may read. */
   senses: Sense[];
+  /** What is known of the model beyond its head: the language that a translator writes, or sort. */
+  task: string | null;
   /** The revision of the repository `name`, unless it is the main one. */
   revision: string | null;
   /** In an exported file: the text against which it holds circuits. */

@@ -40,9 +40,9 @@ describe("the sentence of the overview", () => {
   it("names what gains, and a part that moves more than each head", () => {
     const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] }, part = { at: ["decoder.blocks.0.resid_pre[t=3]"], moved: 0.7, p: 0.1 };
     const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part, words: [part], instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
-    expect([seen.instead?.word, nameOfShare(tokens, seen.part!), seen.words]).toEqual(["ĠRome", "the word “France”", [seen.part]]);
-    expect(nameOfShare(tokens, { ...seen.part!, tokens: [3, 0] })).toBe(`${quoted(tokens, 0)} and “France”`);
-    expect(nameOfShare([...tokens, { ...tokens[3]!, span: [5, 6] }], { tokens: [5, 3] })).toBe("every “France”");
+    expect([seen.instead?.word, nameOfShare(tokens, seen.part!.tokens), seen.words]).toEqual(["ĠRome", "the word “France”", [seen.part]]);
+    expect(nameOfShare(tokens, [0, 3])).toBe(`${quoted(tokens, 0)} and “France”`);
+    expect(nameOfShare([...tokens, { ...tokens[3]!, span: [5, 6] }], [3, 5])).toBe("every “France”");
     expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, words: [], instead: null });
   });
 
@@ -121,9 +121,8 @@ describe("what the picture is made of", () => {
     expect(kept(6, [23])).toEqual([0, 5, 10, 15, 23]);
   });
 
-  it("says the lens' word where there is room, of many blocks where it changes, and always at the end", () => {
-    expect(changes(["is", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400], () => 60)).toEqual([0, 1, 2, 3, 4]);
-    expect(changes(["is", ".", ".", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400, 500, 600], () => 60)).toEqual([0, 1, 5, 6]);
+  it("says the lens' word where there is room and it changes, and always at the end", () => {
+    expect(changes(["is", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400], () => 60)).toEqual([0, 1, 3, 4]);
     expect(changes(["is", ".", ".", "the", "Paris"], [0, 10, 20, 30, 40], () => 60)).toEqual([4]);
   });
 });

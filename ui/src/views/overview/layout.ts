@@ -16,7 +16,7 @@ export const FAN = 56;
 export const TOP = 52;
 /** Below the lanes: what the model would say after each block. */
 export const FOOT = 62;
-const WIDEST = 140, FEW = 6;
+const WIDEST = 140;
 
 export const yOf = (area: Area, lane: number): number => area.top + area.gap * lane;
 export const bottomOf = (area: Area): number => yOf(area, area.lanes - 1);
@@ -56,11 +56,11 @@ export function labelled(centres: readonly number[], room: number, always: reado
   return centres.map((x, i) => always.includes(i) || (i % step === 0 && always.every((one) => Math.abs(centres[one]! - x) >= room)));
 }
 
-/** Which words of the lens are written: the last, and, going back, each (of many those where the word changes) where there is room. */
+/** Which words of the lens are written: the last, and, going back, each where the word changes where there is room. */
 export function changes(words: readonly string[], x: readonly number[], room: (word: string) => number): number[] {
   let free = Infinity;
   return [...words.keys()].reverse().filter((i) => {
-    const half = room(words[i]!) / 2, isKept = (!i || i === words.length - 1 || words.length <= FEW || words[i] !== words[i - 1]) && x[i]! + half <= free;
+    const half = room(words[i]!) / 2, isKept = (!i || i === words.length - 1 || words[i] !== words[i - 1]) && x[i]! + half <= free;
     if (isKept) free = x[i]! - half;
     return isKept;
   }).reverse();

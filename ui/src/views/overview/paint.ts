@@ -17,7 +17,7 @@ export interface DrawnDot extends Point { most: number; dim: boolean; moved: Bot
 export interface Point { x: number; y: number }
 /** `via`: where it goes round a label. */
 export interface Line { from: Point; via?: Point; to: Point }
-export interface DrawnAnswer { from: number; to: number; x: number; half: number; share: Both; first: boolean }
+export interface DrawnAnswer { from: number; to: number; x: number; half: number; share: Both; grey: number }
 export interface Scene {
   areas: Area[];
   blocks: { area: Area; block: number; open: boolean }[];
@@ -133,18 +133,21 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);
   }
   if (!last) return;
-  if (change > 0.02 && known.some((i) => Math.abs(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) >= 2)) {
+  /** A colour for each state. */
+  const shade = (of: (state: number) => string): CanvasGradient => {
+    const fill = g.createLinearGradient(start, 0, end, 0);
+    known.forEach((i) => fill.addColorStop((area.x[i]! - start) / (end - start || 1), of(i)));
+    return fill;
+  };
+  if (change > 0.02) {
     ribbon(g, lane, knownOf(lane, 0), (i) => thickness(area, at(i)[0]));
-    [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.16 * change), rgba(c.ink3, 0.6 * change), 1];
+    [g.fillStyle, g.strokeStyle] = [0.16, 0.6].map((share) => shade((i) => rgba(c.ink3, share * change * Math.min(1, (Math.abs(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) || 0) / 3)))) as [CanvasGradient, CanvasGradient];
+    g.lineWidth = 1;
     g.fill();
     g.stroke();
   }
-  const fill = g.createLinearGradient(start, 0, end, 0);
-  known.forEach((i) => {
-    fill.addColorStop((area.x[i]! - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, between(at(i), change)) * (lane.hollow ? 0.3 : 1)));
-  });
+  g.fillStyle = shade((i) => rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, (area.scale ?? 1) * between(at(i), change)) * (lane.hollow ? 0.3 : 1)));
   ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
-  g.fillStyle = fill;
   g.fill();
 }
 
@@ -162,12 +165,12 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, c: Colours, c
 }
 
 /** The last lane becomes the answers: as thick as each is likely. */
-function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, first }: DrawnAnswer, c: Colours, change: number): void {
+function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, grey }: DrawnAnswer, c: Colours, change: number): void {
   const p = between(share, change);
   if (p < 0.02) return;
   const fill = g.createLinearGradient(x, 0, x + 54, 0), strong = 0.3 + 0.65 * Math.sqrt(p);
   fill.addColorStop(0, rgba(c.acc, 0.9 * strong));
-  fill.addColorStop(1, rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), strong));
+  fill.addColorStop(1, rgba(mix(c.acc, c.ink3, grey), strong));
   g.fillStyle = fill;
   sweep(g, { x, y: from }, { x: x + 54, y: to }, [half * p, Math.min(4, half) * p]);
 }
@@ -186,12 +189,12 @@ export function around(curve: Line, area: Area, half = 0): { via?: Point } {
   return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
 }
 
-/** What is drawn, but the answers, as it was or is now: points with a radius. */
-export function takenBy({ lanes, curves, joins, dots }: Scene, now = 0): (Point & { r: number })[] {
+/** What is drawn, but the answers: points with a radius. */
+export function takenBy({ lanes, curves, joins, dots }: Scene): (Point & { r: number })[] {
   const steps = Array.from({ length: 20 }, (_, i) => i / 19), lines = [...curves.filter(({ moved }) => moved[0] >= DRAWN), ...joins];
   return [
-    ...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[now]! / 2 + 4 : 8 }))), ...dots.flatMap((one) => [1, 2, 3].map(() => ({ ...one, r: 10 }))),
-    ...lanes.flatMap(({ area: { x }, area, lane, at }) => steps.map((k) => ({ x: x[0]! + k * (x.at(-1)! - x[0]!), y: yOf(area, lane), r: thickness(area, at(Math.round(k * (x.length - 1)))[now]! || 0) / 2 + (area.gap > 48 ? 4 : 0) }))),
+    ...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 + 4 : 8 }))), ...dots.flatMap((one) => [1, 2, 3].map(() => ({ ...one, r: 10 }))),
+    ...lanes.flatMap(({ area: { x }, area, lane, at }) => steps.map((k) => ({ x: x[0]! + k * (x.at(-1)! - x[0]!), y: yOf(area, lane), r: thickness(area, at(Math.round(k * (x.length - 1)))[0] || 0) / 2 + (area.gap > 48 ? 4 : 0) }))),
   ];
 }
 
@@ -199,7 +202,7 @@ export function takenBy({ lanes, curves, joins, dots }: Scene, now = 0): (Point 
 export function freeNear(to: readonly Point[], half: Point, { left, right, top, bottom }: Record<"left" | "right" | "top" | "bottom", number>, taken: readonly (Point & { r: number })[]): Point & { to: Point } {
   let best = { ...to[0]!, to: to[0]! }, least = Infinity;
   const apart = (x: number, y: number, one: Point): number => Math.hypot(Math.max(0, Math.abs(x - one.x) - half.x), Math.max(0, Math.abs(y - one.y) - half.y));
-  for (let y = top + half.y; y <= bottom - half.y; y += 3) for (let x = left + half.x; x <= right - half.x; x += 12) for (const one of to) {
+  for (let y = top + half.y; y <= bottom - half.y; y++) for (let x = left + half.x; x <= right - half.x; x += 12) for (const one of to) {
     let cost = 1.5 * apart(x, y, one);
     for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 80 * Math.min(1, taken[i]!.r / 4);
     if (cost < least) [best, least] = [{ x, y, to: one }, cost];

@@ -80,8 +80,7 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 export const listed = (names: readonly string[]): string => new Intl.ListFormat(language()).format(names);
 
 /** "the word “thin”", "“dull” and “slow”", "every “dog”", "the outlined part of the picture". */
-export function nameOfShare(tokens: readonly Token[], { tokens: own }: Pick<Share, "tokens">): string {
-  const [first = 0, ...more] = own.filter((i) => !goesOn(tokens[i])).sort((x, y) => x - y);
+export function nameOfShare(tokens: readonly Token[], [first = 0, ...more]: number[]): string {
   if (!tokens[first]?.span) return quoted(tokens, first);
   if (more[0] && more.every((i) => tokens[i]!.text === tokens[first]!.text)) return t("overview.part_all", { word: quoted(tokens, first) });
   return more.length ? listed([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
@@ -149,8 +148,8 @@ export function roughly(p: number): string {
 }
 
 /** What a cause does to the answer, which comes first. */
-export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly): Sentence {
+export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly, form = "off"): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
-  if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
-  return { text: t(Math.max(other.p, now) < SLIGHT ? "overview.off_none" : other.p > now + DECIDES ? "overview.off_over" : "overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
+  if (!other || other.p < DECIDES) return { text: t(`overview.${form}`, { cause }), names: told };
+  return { text: t(`overview.${form}_${Math.max(other.p, now) < SLIGHT ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
 }
