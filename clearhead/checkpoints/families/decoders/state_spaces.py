@@ -54,8 +54,8 @@ def mixer(**defaults: JsonValue) -> tuple[FieldRule, ...]:
 def _limits(place: int, ours: str) -> Field:
     """One of the two limits of the step."""
 
-    def read(limits: Sequence[Any] | None, _: Values) -> float | None:
-        limit = (limits or (0.0, inf))[place]
+    def read(limits: Sequence[Any], _: Values) -> float | None:
+        limit = limits[place]
         limit = float(limit["__float__"] if isinstance(limit, dict) else limit)
         return None if limit == inf else limit
 
@@ -63,7 +63,7 @@ def _limits(place: int, ours: str) -> Field:
         own = ours["decoder"]["mixer"]
         return [own["least_step"], {"__float__": "Infinity"} if own["most_step"] is None else own["most_step"]]
 
-    return computed("time_step_limit", f"decoder.mixer.{ours}", read=read, write=write, default=None)
+    return computed("time_step_limit", f"decoder.mixer.{ours}", read=read, write=write, default=(0.0, inf))
 
 
 LIMITS = (_limits(0, "least_step"), _limits(1, "most_step"))
@@ -333,7 +333,10 @@ def _inner(values: Values) -> int:
 
 
 def _own_width(width: Any, values: Values) -> Any:
-    return _inner(values) // values["mamba_n_heads"] if width == "auto" else width
+    fits = _inner(values) // values["mamba_n_heads"]
+    if width not in ("auto", fits):
+        raise UserError(f"expected mamba_d_ssm / mamba_n_heads = {fits} for mamba_d_head, got {width}")
+    return fits
 
 
 def _factors(several: Sequence[float] | None, values: Values) -> list[float] | None:
