@@ -51,11 +51,12 @@ class Example:
     """For cross-attention, the tokens that it reads."""
 
     def marked(self) -> str:
-        """The text with its strongest token in brackets: `the [cat] sat`."""
+        """The text with its strongest token in brackets, and the token that it reads if any: `the [cat] sat <- the`."""
         some = spelled(self.tokens)
         here = some[self.position]
         some[self.position] = f"{' ' * here.startswith(' ')}[{here.strip()}]"
-        return "".join(some).strip()
+        read = "" if self.key is None else f" <- {spelled(self.source or self.tokens)[self.key].strip()}"
+        return "".join(some).strip() + read
 
 
 def spelled(tokens: Sequence[str]) -> list[str]:

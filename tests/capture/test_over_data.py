@@ -1,5 +1,6 @@
 """Effects and examples over a data set, against the same measured text by text."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -173,4 +174,7 @@ def test_a_trace_of_a_few_paths_ends_with_them(path: str, explicit: bool) -> Non
     ],
 )
 def test_a_marked_text_has_its_own_spaces(tokens: tuple[str, ...], marked: str) -> None:
-    assert Example(0, None, 1.0, 2, None, tokens, (0.0,) * 4).marked() == marked
+    example = Example(0, None, 1.0, 2, None, tokens, (0.0,) * 4)
+    assert example.marked() == marked
+    assert replace(example, key=1).marked() == f"{marked} <- {marked.split()[1].partition('[')[0]}"
+    assert replace(example, key=1, source=("Le", "Chat")).marked() == f"{marked} <- Chat"
