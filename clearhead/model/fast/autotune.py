@@ -11,7 +11,7 @@ from clearhead.machine import tuning_cache
 Run = Callable[[], object]
 ROUNDS = 5
 """Runs of each way in turn. The quickest counts, because another process can only slow a run down."""
-BUDGET = 0.7
+BUDGET = 1.0
 """Seconds that a process spends on timing. What is asked beyond that is the first way, until a later start."""
 MARGIN = 0.95
 """The share of the first way's time that another must stay below, for small differences are chance."""
