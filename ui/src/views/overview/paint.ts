@@ -141,7 +141,7 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
   };
   if (change > 0.02) {
     ribbon(g, lane, knownOf(lane, 0), (i) => thickness(area, at(i)[0]));
-    [g.fillStyle, g.strokeStyle] = [0.16, 0.6].map((share) => shade((i) => rgba(c.ink3, share * change * Math.min(1, (Math.abs(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) || 0) / 3)))) as [CanvasGradient, CanvasGradient];
+    [g.fillStyle, g.strokeStyle] = [0.16, 0.6].map((share) => shade((i) => rgba(c.ink3, share * change * (role === "read" ? 1 : Math.min(1, (Math.abs(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) || 0) / 3))))) as [CanvasGradient, CanvasGradient];
     g.lineWidth = 1;
     g.fill();
     g.stroke();
