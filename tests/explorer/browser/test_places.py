@@ -50,6 +50,15 @@ def answers(spot: Spot, edit: dict[str, Edit]) -> list[tuple[float, float]]:
     return [(float(a.max()), float(b[a.argmax()])) for a, b in zip(was, now, strict=True)]
 
 
+def assert_told(page: Opened, what: str, falls: list[tuple[float, float]]) -> None:
+    """The headline says what one of the answers would become."""
+    headline = page.page.locator("main .headline").inner_text()
+    told = re.search(what + r", “.+” would (?:go from (.+?) to (.+?)|stay at (.+?))\.(?: The|$)", headline)
+    assert told is not None, headline
+    was, now, same = told.groups()
+    assert any(agrees(was or same, one) and agrees(now or same, other) for one, other in falls), (headline, falls)
+
+
 def test_a_norm(spot: Spot) -> None:
     """How long every vector is before, normed and times its gain; x + f(x)."""
     page = spot.seen.opened
@@ -73,10 +82,7 @@ def test_a_norm(spot: Spot) -> None:
         assert any(all(map(agrees, cells, sizes)) for cells in long.values()), (long, sizes)
         said = page.page.locator("main p", has_text="cosine").first.inner_text()
         all_right(said.partition(").")[0], branch.norm() / before.norm(), math.degrees(math.acos(close)), close)
-        headline = page.page.locator("main .headline").inner_text()
-        effect = re.search(r"If it added nothing, “.+” would go from (.+?) to (.+?)\.(?: The|$)", headline)
-        assert effect is not None, headline
-        assert any(all(map(agrees, effect.groups(), pair)) for pair in falls), (headline, falls)
+        assert_told(page, "If it added nothing", falls)
 
     eventually(is_right)
 
@@ -92,12 +98,7 @@ def test_the_mask_of_a_text_that_is_read_at_once(see) -> None:
 
     falls = answers(spot, {"attn.scores": later})
 
-    def is_right() -> None:
-        effect = re.search(r"“.+” would go from (.+) to (.+)\.", page.page.locator("main .headline").inner_text())
-        assert effect is not None
-        assert any(all(map(agrees, effect.groups(), pair)) for pair in falls), (effect.groups(), falls)
-
-    eventually(is_right)
+    eventually(lambda: assert_told(page, "as in a writer", falls))
     n = len(spot.seen.trace[f"{spot.at}.scores"][0, 0])
     page.page.get_by_role("button", name="Close later words").click()
     becomes(lambda: [*page.figures()["Scaled + M"].cells.values()].count("masked"), n * (n - 1) // 2)

@@ -2,9 +2,9 @@
 
 import type { Edit, StackName } from "../../core/protocol";
 import { argmax } from "../../core/vectors";
-import { percent, placeName, sharesAt, t, wordOf, type Explorer } from "../../parts/kit";
+import { explorer, load, percent, placeName, sharesAt, t, wordOf, type Explorer } from "../../parts/kit";
 import { Run } from "../../state/run";
-import { answers, nameOf } from "../answers.svelte";
+import { answers, chosenPosition, nameOf } from "../answers.svelte";
 import { feedForwardOf } from "./feedforward";
 
 export interface Part { stack: StackName; layer: number; at: string; name: string }
@@ -21,8 +21,9 @@ export function partsOf({ plan }: Run, own = ""): Part[] {
   return all.length > MOST ? all.filter(({ at }) => at === own) : all;
 }
 
-/** The share of the likeliest answer of a run at a position with each of some edits. Null where it cannot be told. */
-export async function sharesWith(app: Explorer, run: Run | null, position: number, each: Edit[][], signal: AbortSignal): Promise<Shares | null> {
+/** The share of the likeliest answer that is shown with each of some edits. Null where it cannot be told. */
+export async function sharesWith(app: Explorer, each: Edit[][], signal: AbortSignal): Promise<Shares | null> {
+  const run = app.shown, position = chosenPosition(app);
   const shares = run && answers(app) !== "none" && await sharesAt(app, run, position);
   if (!shares) return null;
   const best = argmax(shares), { edits = [] } = run.request, written = run.writtenTokens, request = { ...run.request, ...(written && { target: run.reply.target, written }) };
@@ -30,5 +31,12 @@ export async function sharesWith(app: Explorer, run: Run | null, position: numbe
   return Promise.all(each.map(of)).then((all) => ({ word: wordOf(nameOf(app, best)), was: shares[best]!, p: all.map((one) => one![best]!) }), () => null); // A file may not compute it.
 }
 
-/** What the answer becomes with the first of them. */
-export const toldOf = (key: string, found: Shares | null): string => (found ? t(key, { word: found.word, was: percent(found.was), p: percent(found.p[0]!) }) : "");
+/** Says in a component what the answer becomes with some edits. */
+export function whatIf(key: string, edits: () => Edit[] | null): { readonly said: string } {
+  const app = explorer(), found = load((signal) => { const own = edits(); return own?.length ? sharesWith(app, [own], signal) : null; });
+  return { get said() {
+    if (!found.value) return "";
+    const { word, ...all } = found.value, [was, p] = [all.was, all.p[0]!].map(percent);
+    return t(key, { then: t(p === was ? "what.stays" : "what.goes", { word, was, p }) });
+  } };
+}
