@@ -63,13 +63,13 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open) -> N
     page = opened.page
     fits(page)
     changes = page.locator("main table").nth(-2).locator("tbody button")
-    page.get_by_role("button", name=NAMED).focus()
+    page.locator("main table").get_by_role("button", name=NAMED).focus()
     page.keyboard.press("Tab")
     assert changes.first.evaluate("one => one === document.activeElement")
     if changes.count() > 1:
         page.keyboard.press("ArrowDown")
         assert changes.nth(1).evaluate("one => one === document.activeElement")
-    page.get_by_role("button", name=NAMED).press("Enter")
+    page.locator("main table").get_by_role("button", name=NAMED).press("Enter")
     becomes(lambda: opened.fragment().get("view", "attention"), "attention")
     state = opened.fragment()
     assert (state["layer"], state["head"], state["side"]) == ("1", "1", "diff")
