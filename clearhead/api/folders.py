@@ -18,9 +18,9 @@ from clearhead.checkpoints.weights.hub import is_path, locate, nearest
 from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
 from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
-from clearhead.config.inputs import FrameInput, PatchInput, TokenInput, WaveInput
+from clearhead.config.inputs import FrameInput, GridInput, PatchInput, TokenInput, WaveInput
 from clearhead.config.positions import LearnedGrid, RotaryGrid
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.contract import FILE as CONTRACT
@@ -189,12 +189,17 @@ PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     """The image processor of this model, if it reads pictures and the folder has one."""
     reads = config.first.input if config.pictures is None else config.pictures.reads
-    if not isinstance(reads, PatchInput) or (read := _image_settings(folder)) is None:
+    if not isinstance(reads, PatchInput | GridInput) or (read := _image_settings(folder)) is None:
         return None
     from clearhead.data.images import ImageConfig, ImageProcessor
+    from clearhead.data.preprocessor import ANOTHER
 
     document, where = read
-    return ImageProcessor(ImageConfig.of(document, where=where), n_channels=reads.n_channels, where=where)
+    own, seen = ImageConfig.of(document, where=where), config.pictures
+    patches = (reads.patch_size, seen.projector.join) if seen is not None and seen.any_size else (None, None)
+    if (got := (own.patch_size, own.merge_size)) != patches:
+        raise refuse(f"{where}:patch_size, merge_size", f"{patches}, as in the network", f"{got}", ANOTHER)
+    return ImageProcessor(own, n_channels=reads.n_channels, where=where)
 
 
 def _image_settings(folder: Path) -> tuple[Mapping[str, JsonValue], str] | None:

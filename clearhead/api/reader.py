@@ -160,7 +160,8 @@ class Reader:
             return row(text)
         pixels, grids = self.pictures.framed(images)
         encode = self.words.encode if marks.begins else encode
-        return replace(row(marks.spelled(text, grids)), pictures=torch.from_numpy(pixels))
+        grid = torch.tensor(grids) if self.config.pictures.any_size else None
+        return replace(row(marks.spelled(text, grids)), pictures=torch.from_numpy(pixels), grids=grid)
 
     def inputs(
         self, text: Input, other: str | None, generation: GenerationConfig, image: Images = None

@@ -9,7 +9,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from clearhead.config.base import Config, Count, Width
 from clearhead.config.mechanism import Activation
 
-__all__ = ["Continuous", "Convolution", "FrameInput", "PatchInput", "StackInput", "TokenInput", "WaveInput"]
+__all__ = ["Continuous", "Convolution", "FrameInput", "GridInput", "PatchInput"]
+__all__ += ["StackInput", "TokenInput", "WaveInput"]
 
 
 class TokenInput(Config):
@@ -126,6 +127,36 @@ class PatchInput(Continuous):
         return self
 
 
+class GridInput(Continuous):
+    """The patches of pictures of any size, one small square of them after the other (Wang et al. 2024, 2.1)."""
+
+    medium = "image"
+    values = "patches"
+    axes = "t c"
+    sides = "patches x pixels"
+    is_fixed = False
+    side: ClassVar[int] = 16
+    """Patches in a row of a usual picture, and in a column."""
+
+    kind: Literal["grid"] = "grid"
+    patch_size: PositiveInt
+    n_channels: Annotated[int, Field(gt=0, le=2**10)] = 3
+    frames: PositiveInt = 2
+    """How often each patch is read, as a film of so many frames that stands still."""
+    n_first: ClassVar[int] = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.shape_of(self.length)
+
+    @property
+    def length(self) -> int:
+        return self.side**2
+
+    def shape_of(self, length: int) -> tuple[int, ...]:
+        return length, self.n_channels * self.patch_size**2
+
+
 class FrameInput(Continuous):
     """Frames of sound. Two convolutions compute a vector for every second frame (Radford et al. 2022, 2.2)."""
 
@@ -222,4 +253,4 @@ class WaveInput(Continuous):
         return prod(convolution.step for convolution in self.convolutions)
 
 
-StackInput = Annotated[TokenInput | PatchInput | FrameInput | WaveInput, Field(discriminator="kind")]
+StackInput = Annotated[TokenInput | PatchInput | GridInput | FrameInput | WaveInput, Field(discriminator="kind")]

@@ -8,6 +8,7 @@ from clearhead.config.base import Config
 from clearhead.config.heads import Head, LanguageHead
 from clearhead.config.inputs import TokenInput
 from clearhead.config.pictures import PictureInput
+from clearhead.config.positions import Rotary
 from clearhead.config.stack import StackConfig
 
 StackName = Literal["encoder", "decoder"]
@@ -97,4 +98,9 @@ class ModelConfig(Config):
                 raise ValueError("pictures need a decoder without an encoder, whose text they stand in")
             if self.pictures.mark_id >= text.vocab_size:
                 raise ValueError(f"pictures.mark_id={self.pictures.mark_id} must be below vocab_size={text.vocab_size}")
+            positions = self.output.positions
+            if self.pictures.any_size and (not isinstance(positions, Rotary) or positions.sections is None):
+                raise ValueError("pictures of any size need decoder.positions.sections, which turn by row and column")
+            if self.pictures.any_size and self.output.window is not None:
+                raise ValueError("pictures of any size need a decoder without window")
         return self

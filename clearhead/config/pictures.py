@@ -1,11 +1,12 @@
 """Pictures within a text, as data: a vision tower, and what makes vectors of the text model of its states."""
 
+from math import prod
 from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from clearhead.config.base import Config
-from clearhead.config.inputs import PatchInput
+from clearhead.config.base import Config, Width
+from clearhead.config.inputs import GridInput, PatchInput
 from clearhead.config.mechanism import Activation
 from clearhead.config.stack import StackConfig
 
@@ -23,6 +24,8 @@ class Projector(Config):
     """Epsilon of a norm before the first dense layer, x / rms(x) * (1 + weight); None for no norm."""
     activation: Activation | None = None
     """Between two dense layers (Liu et al. 2023, LLaVA-1.5, 3.2); None for one dense layer."""
+    width: Width | None = None
+    """What the first of two dense layers writes; None for the width of the text model."""
     bias: bool = True
 
 
@@ -39,9 +42,12 @@ class PictureInput(Config):
     """What a mark may attend to: what came before; also the rest of its picture; or as every token of a prompt with
     pictures the whole prompt (Beyer et al. 2024, PaliGemma, 3.2)."""
     first_id: int | None = None
-    """A token before the marks of each picture, for which alone a prompt has it; None if a prompt has one mark."""
+    """A token before the marks of each picture, for which alone a prompt has it; None if a prompt has one mark. For
+    pictures of any size a prompt has all three: this one, a mark and the last."""
     last_id: int | None = None
     """A token after the marks of each picture."""
+    video_id: int | None = None
+    """A token that stands for a video, which is not read: a prompt with it is refused."""
     around: str = ""
     """A text before and after each picture with its tokens."""
     tiles: bool = False
@@ -49,14 +55,19 @@ class PictureInput(Config):
     the whole one (Laurençon et al. 2024, Idefics 3)."""
 
     @property
-    def reads(self) -> PatchInput:
+    def reads(self) -> PatchInput | GridInput:
         """The input of the tower."""
-        assert isinstance(self.tower.input, PatchInput)
+        assert isinstance(self.tower.input, PatchInput | GridInput)
         return self.tower.input
 
     @property
+    def any_size(self) -> bool:
+        """True if pictures keep their proportions, so that they differ in their vectors."""
+        return isinstance(self.tower.input, GridInput)
+
+    @property
     def side(self) -> int:
-        """Vectors in a row of a picture, and in a column."""
+        """Vectors in a row of a picture, or of a usual one of any size, and in a column."""
         return self.reads.side // (self.projector.pool * self.projector.join)
 
     @property
@@ -65,8 +76,10 @@ class PictureInput(Config):
         return self.side**2 + (self.reads.n_first if self.keeps_first else 0)
 
     def spelled(self, first: str, mark: str, last: str, grid: tuple[int, int] = (0, 0)) -> str:
-        """The text that stands for a picture of so many rows and columns of tiles; the others are its tokens."""
-        marks = mark * self.n_marks
+        """The text that stands for a picture of so many rows and columns of tiles, or of patches if it has any size;
+        the others are its tokens.
+        """
+        marks = mark * (prod(grid) // self.projector.join**2 if self.any_size else self.n_marks)
         if not self.tiles:
             return f"{self.around}{first}{marks}{last}{self.around}"
         edge, (rows, columns) = "<fake_token_around_image>", grid
@@ -75,13 +88,15 @@ class PictureInput(Config):
 
     @model_validator(mode="after")
     def _patches(self) -> Self:
-        if not isinstance(self.tower.input, PatchInput):
+        if not isinstance(self.tower.input, PatchInput | GridInput):
             raise ValueError(f"pictures.tower.input must be patches, got {self.tower.input.kind}")
         square = self.projector.pool * self.projector.join
-        if self.reads.side % square:
+        if self.reads.side % square and not self.any_size:
             raise ValueError(f"squares of {square} patches must divide the {self.reads.side} of a row")
         if square > 1 and self.keeps_first and self.reads.n_first:
             raise ValueError("pictures.keeps_first=True needs a projector of single patches")
+        if self.any_size and (self.projector.pool > 1 or self.sees != "past" or self.tiles):
+            raise ValueError("pictures of any size have no pool, no tiles and sees='past'")
         if self.tower.mixer is not None:
             raise ValueError("pictures.tower.mixer: its state reads only the past; leave it out")
         return self

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from clearhead.config.base import Count
 from clearhead.config.mechanism import Kinds, Mechanism
@@ -112,6 +112,9 @@ class Rotary(Encoding):
     frequencies: Divisors | None = None
     """The angle of each pair for one position, if it is not base^(-2i/width): checkpoints may hold rounded ones."""
     scaling: RotaryScaling | None = None
+    sections: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = None
+    """The pairs that turn by a token's place, by its row and by its column, which differ only within a picture (Wang et
+    al. 2024, 2.1); None if all turn by its place."""
     trained_length: Count | None = None
     """Length of the longest texts in training, for other libraries. It limits nothing here."""
 
@@ -132,6 +135,8 @@ class Rotary(Encoding):
         if isinstance(self.scaling, LongScaling):
             of_pairs["scaling.divisors"] = self.scaling.divisors
         half = self.rotated(d_head) // 2
+        if self.sections is not None and sum(self.sections) != half:
+            raise ValueError(f"sections={self.sections} must sum to {half}, half of the rotated components")
         for name, numbers in of_pairs.items():
             if numbers is not None and len(numbers) != half:
                 raise ValueError(f"{name}: expected {half}, half of the rotated components, got {len(numbers)}")

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
@@ -16,9 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from clearhead.config import Config
 from clearhead.data.preprocessor import ANOTHER, Preprocessor
-from clearhead.data.tiles import tiles_of
+from clearhead.data.tiles import (
+    Area,
+    LongestEdge,
+    PixelSize,
+    ShortestEdge,
+    centered,
+    check_size,
+    patches_of,
+    tiles_of,
+)
 from clearhead.errors import UserError, reason, refuse, require
 
 if TYPE_CHECKING:
@@ -26,8 +33,6 @@ if TYPE_CHECKING:
 
     Picture: TypeAlias = str | Path | bytes | Image | NDArray[Any]
 
-MAX_PIXELS = 1 << 26
-"""Most pixels of a picture."""
 
 _MAX_BYTES = 1 << 28
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -68,14 +73,6 @@ def about(path: Path) -> tuple[int, int, bool]:
         turned = image.getexif().get(_ORIENTATION, 1) >= _ON_ITS_SIDE
         height, width = (image.width, image.height) if turned else (image.height, image.width)
         return height, width, image.mode in _GREY
-
-
-def check_size(width: int, height: int, *, where: str) -> None:
-    """Raises UserError if there are no pixels or too many."""
-    if not width or not height:
-        raise refuse(where, "at least one pixel", f"{width} x {height}")
-    if width * height > MAX_PIXELS:
-        raise refuse(where, f"at most {MAX_PIXELS} pixels", f"{width} x {height}", "try a smaller image")
 
 
 def _read(given: Path | bytes, where: str) -> "Image":
@@ -182,6 +179,13 @@ _TILED: Final[Mapping[str, JsonValue]] = {
     "max_image_size": {"longest_edge": 364},
     "do_image_splitting": True,
 }
+_IN_SQUARES: Final[Mapping[str, JsonValue]] = {
+    **{name: value for name, value in _CLIP.items() if name not in ("crop_size", "do_center_crop")},
+    "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+}
+"""Those of a file with merge_size."""
 _DEFAULTS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "CLIP": _CLIP,
     "Bit": _CLIP,
@@ -193,35 +197,6 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "DINOv3": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
 }
 """The fields that a file may leave out, by the beginning of the class that it names, where that is not ViT's."""
-
-
-class PixelSize(Config):
-    """A fixed number of rows and columns."""
-
-    height: PositiveInt
-    width: PositiveInt
-
-
-class ShortestEdge(Config):
-    """The length of the shorter edge. The other edge keeps the proportions."""
-
-    shortest_edge: PositiveInt
-
-    def of(self, height: int, width: int) -> PixelSize:
-        short, long = self.shortest_edge, int(self.shortest_edge * max(height, width) / min(height, width))
-        return PixelSize(height=long, width=short) if width <= height else PixelSize(height=short, width=long)
-
-
-class LongestEdge(Config):
-    """The length of the longer edge. The other edge keeps the proportions, and is even."""
-
-    longest_edge: Annotated[int, Field(gt=0, le=4096)]
-
-    def of(self, height: int, width: int) -> PixelSize:
-        long, ratio = self.longest_edge, width / height
-        short = int(long / ratio) if width >= height else int(long * ratio)
-        short = max(short + short % 2, 1)
-        return PixelSize(height=short, width=long) if width >= height else PixelSize(height=long, width=short)
 
 
 Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
@@ -252,7 +227,7 @@ class ImageConfig(Preprocessor):
     }
 
     do_resize: bool = True
-    size: PixelSize | ShortestEdge | LongestEdge = PixelSize(height=224, width=224)
+    size: PixelSize | ShortestEdge | LongestEdge | Area = PixelSize(height=224, width=224)
     resample: Literal[0, 1, 2, 3, 4, 5] = 2
     """Pillow's codes: nearest, Lanczos, bilinear, bicubic, box, Hamming."""
     do_center_crop: bool = False
@@ -262,6 +237,12 @@ class ImageConfig(Preprocessor):
     """The side of the tiles that a picture is cut into, each of which becomes one picture."""
     do_image_splitting: bool | None = None
     """False: only the whole picture becomes one of that size."""
+    patch_size: Annotated[int, Field(gt=0, le=1024)] | None = None
+    """Side of the patches of a picture of any size."""
+    merge_size: Annotated[int, Field(gt=0, le=64)] | None = None
+    """Side of the squares in which they stand."""
+    temporal_patch_size: PositiveInt | None = None
+    """How often the network reads each patch."""
     do_rescale: bool = True
     rescale_factor: PositiveFloat = 1 / 255
     do_normalize: bool = True
@@ -284,6 +265,18 @@ class ImageConfig(Preprocessor):
             return PixelSize(height=side.longest_edge, width=side.longest_edge)
         return self.size if self.do_resize and isinstance(self.size, PixelSize) else None
 
+    def size_of(self, image: "Image", *, where: str) -> PixelSize:
+        """The size that a picture is resized to. Raises UserError for one that is too large, or too long."""
+        size, (width, height) = self.size, image.size
+        if isinstance(size, Area):
+            assert self.patch_size is not None
+            assert self.merge_size is not None
+            size = size.of(height, width, self.patch_size * self.merge_size, where=where)
+        elif not isinstance(size, PixelSize):
+            size = size.of(height, width)
+        check_size(size.width, size.height, where=f"{where} resized")
+        return size
+
     @field_validator("size", "crop_size", mode="before")
     @classmethod
     def _square(cls, value: Any) -> Any:
@@ -300,6 +293,10 @@ class ImageConfig(Preprocessor):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if isinstance(self.size, Area) != (self.patch_size is not None and self.merge_size is not None):
+            raise ValueError("size of shortest_edge and longest_edge needs patch_size and merge_size, and they need it")
+        if isinstance(self.size, Area) and (self.do_center_crop or not self.do_resize):
+            raise ValueError("size of shortest_edge and longest_edge needs do_resize=true and do_center_crop=false")
         if self.do_center_crop and self.crop_size is None:
             raise ValueError("do_center_crop needs crop_size")
         mean, std = self.image_mean, self.image_std
@@ -313,8 +310,12 @@ class ImageConfig(Preprocessor):
     def of(cls, document: Mapping[str, JsonValue], *, where: str) -> Self:
         """Reads the file, in which what a class of the reference library presupposes is left out."""
         kind = str(document.get("image_processor_type") or document.get("feature_extractor_type") or "")
-        own = next((fields for beginning, fields in _DEFAULTS.items() if kind.startswith(beginning)), {})
+        named = (fields for beginning, fields in _DEFAULTS.items() if kind.startswith(beginning))
+        own = _IN_SQUARES if document.get("merge_size") is not None else next(named, {})
         values = {**own, **{name: value for name, value in document.items() if value is not None}}
+        for older, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+            if (pixels := values.pop(older, None)) is not None and isinstance(size := values.get("size"), Mapping):
+                values["size"] = {**size, edge: pixels}
         if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
             values["size"] = {"shortest_edge": size}
         if "max_image_size" in values:  # All tiles have one size, so that padding changes nothing.
@@ -324,11 +325,13 @@ class ImageConfig(Preprocessor):
     def to_document(self) -> dict[str, JsonValue]:
         """preprocessor_config.json with every field written out, the inverse of `of`.
 
-        It names a class of the reference library that does what these fields say in older versions too.
+        It names a class of the reference library that does what these fields say in older versions too, but for
+        pictures of any size, for which the library knows the class by the model.
         """
         kind = "CLIP" if self.do_center_crop or isinstance(self.size, ShortestEdge) else "Siglip"
         kind = kind if self.max_image_size is None else "Idefics3"
-        return {"image_processor_type": f"{kind}ImageProcessor", **self.model_dump(mode="json", exclude_none=True)}
+        named = {"image_processor_type": f"{kind}ImageProcessor"} if self.patch_size is None else {}
+        return {**named, **self.model_dump(mode="json", exclude_none=True)}
 
 
 class ImageProcessor:
@@ -354,7 +357,13 @@ class ImageProcessor:
         return self.values(self.sized(images))
 
     def framed(self, images: Sequence["Picture"]) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
-        """n c y x: the frames of all pictures, and the rows and columns of the tiles of each, as in `frames`."""
+        """n c y x: the frames of all pictures, and the rows and columns of the tiles of each, as in `frames`.
+
+        n p k: the patches of pictures of any size, square by square, and the rows and columns of the patches of each.
+        """
+        if (side := self.config.patch_size) is not None and (join := self.config.merge_size) is not None:
+            read = [self.values(self.resized(one, where=f"images[{i}]")[None])[0] for i, one in enumerate(images)]
+            return patches_of(read, side, join), [(one.shape[1] // side, one.shape[2] // side) for one in read]
         each = [self.frames(image, where=f"images[{i}]") for i, image in enumerate(images)]
         return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
 
@@ -368,7 +377,7 @@ class ImageProcessor:
             return self.resized(picture, where=where)[None], (0, 0)
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
-            size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)
+            size = config.size_of(image, where=where)
             image = image.resize((size.width, size.height), resample=config.resample)
         splits = bool(config.do_image_splitting)
         return tiles_of(image, config.max_image_size.longest_edge, splits=splits, resample=config.resample)
@@ -395,13 +404,11 @@ class ImageProcessor:
         config = self.config
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
-            size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)
-            place = str(picture) if isinstance(picture, str | Path) else where
-            check_size(size.width, size.height, where=f"{place} resized")
+            size = config.size_of(image, where=str(picture) if isinstance(picture, str | Path) else where)
             image = image.resize((size.width, size.height), resample=config.resample)
         bytes_ = np.asarray(image).reshape(image.height, image.width, self.n_channels).transpose(2, 0, 1)
         if config.do_center_crop and config.crop_size is not None:
-            bytes_ = _centered(_centered(bytes_, config.crop_size.height, axis=1), config.crop_size.width, axis=2)
+            bytes_ = centered(centered(bytes_, config.crop_size.height, axis=1), config.crop_size.width, axis=2)
         return bytes_
 
     def explicit(self) -> ImageConfig:
@@ -430,14 +437,3 @@ class ImageProcessor:
         if len(values) != self.n_channels:
             raise UserError(f"{self._where}:{name}: expected {self.n_channels} values, got {len(values)}; {ANOTHER}")
         return np.array(values, dtype=np.float32)[:, None]
-
-
-def _centered(pixels: NDArray[np.uint8], length: int, *, axis: int) -> NDArray[np.uint8]:
-    """The middle of one axis. A shorter axis is padded with zeros on both sides, an odd one in front."""
-    missing = length - pixels.shape[axis]
-    if missing > 0:
-        around = [(0, 0)] * pixels.ndim
-        around[axis] = (ceil(missing / 2), missing // 2)
-        return np.pad(pixels, around)
-    start = -missing // 2
-    return np.take(pixels, range(start, start + length), axis=axis)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.model.layout import Layout, Tokens
+from clearhead.model.layout import Layout, Tokens, axes_of
 from clearhead.trace import tracing
 
 LEAST_ROOM = 32
@@ -133,12 +133,18 @@ class Cache(ABC):
     length: int = 0
     valid: Tensor | None = None
     """b s: which cached cells hold a token; None for all."""
+    shift: Tensor | None = None
+    """b 1: what a place is beyond the tokens before it, as pictures count by their sides; None for nothing."""
 
     @property
     def tensors(self) -> list[Tensor]:
         """The keys, values and states of the text."""
         kept = ((block.attn.k, block.attn.v, *block.mix.values) for block in self.blocks)
         return [x for block in kept for x in block if x is not None]
+
+    def placed(self, positions: Tensor) -> Tensor:
+        """The positions as the pictures before them shift them."""
+        return positions if self.shift is None else positions + self.shift
 
     @abstractmethod
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
@@ -155,6 +161,8 @@ class Cache(ABC):
             block.mix.select(index)
         if self.valid is not None:
             self.valid = self.valid[index]
+        if self.shift is not None:
+            self.shift = self.shift[index]
 
 
 class GrowingCache(Cache):
@@ -165,7 +173,6 @@ class GrowingCache(Cache):
         return cls([BlockCache() for _ in range(n_layers)])
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        assert tokens.positions is None, "a cache counts the positions itself"
         assert tokens.documents is None, "a cache holds one document a row"
         assert tokens.rows is None or not self.length, "what comes later is not packed"
         b, t = tokens.grid
@@ -177,7 +184,14 @@ class GrowingCache(Cache):
             positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
         else:
             positions = torch.arange(self.length + t, device=device)[None]
+        positions = self.placed(positions)
         here = positions[:, self.length :]
+        if tokens.positions is not None:  # Of pictures, counted from 0.
+            n, new = positions[:, -1:] + 1, t if tokens.valid is None else tokens.valid.sum(1, keepdim=True)
+            here = tokens.positions + n - new
+            ends = torch.stack(axes_of(here)).amax(0) + 1
+            ends = ends if tokens.valid is None else ends * tokens.valid
+            self.shift = self.placed(ends.amax(1, keepdim=True) - n)
         groups = tokens.groups
         queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows, groups=groups)
         groups = None if groups is None else F.pad(groups, (self.length, 0))
@@ -245,7 +259,7 @@ class FixedCache(Cache):
         valid = past.valid
         if valid is not None:
             valid = torch.cat([valid, valid.new_ones(len(valid), room - past.length)], 1)
-        return cls(blocks, room, valid, at=at)
+        return cls(blocks, room, valid, past.shift, at=at)
 
     def growing(self) -> GrowingCache:
         """The same positions in a cache that grows, which takes the cells over."""
@@ -257,12 +271,13 @@ class FixedCache(Cache):
                 k, v = (cell[:, :, :length] for cell in attn.cells)
                 attn = GrowingKeyValues(k, v, attn.cells)
             blocks.append(BlockCache(attn, block.cross, State(block.mix.values)))
-        return GrowingCache(blocks, length, None if self.valid is None else self.valid[:, :length])
+        return GrowingCache(blocks, length, None if self.valid is None else self.valid[:, :length], self.shift)
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
         b, t = tokens.grid
         assert t == 1, "one token a row"
         assert tokens.valid is None
+        assert tokens.positions is None, "what comes later has no pictures"
         self.at.add_(1)
         cells = torch.arange(self.length, device=self.at.device)[None]
         valid = (cells <= self.at).expand(b, -1)
@@ -270,5 +285,6 @@ class FixedCache(Cache):
         if self.valid is not None:
             valid = valid & self.valid
             positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
+        positions = self.placed(positions)
         queries = Layout((b, 1), positions.index_select(1, self.at), start=self.length - 1)
         return queries, Layout((b, self.length), positions, valid=valid)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.brief import shape_of
-from clearhead.config import Convolution, FrameInput, PatchInput, StackConfig, TokenInput, WaveInput
+from clearhead.config import Convolution, FrameInput, GridInput, PatchInput, StackConfig, TokenInput, WaveInput
 from clearhead.errors import UserError
 from clearhead.model.attention_bias import PositionEncoding
 from clearhead.model.convolution import Around, ConvolutionLayer, before, shorter
@@ -189,6 +189,32 @@ class PatchEmbedding(Embedding):
             to.do(f"{path}.tokens", "prepend", x, weights=first)
 
 
+class GridEmbedding(Embedding):
+    """Each patch's pixels, once for each frame, through one linear layer   (Wang et al. 2024, 2.1)"""
+
+    def __init__(self, config: StackConfig, reads: GridInput) -> None:
+        super().__init__()
+        self.by = {"channels": reads.n_channels, "frames": reads.frames}
+        self.patches = nn.Linear(reads.frames * reads.shape[-1], config.d_model, bias=False)
+        self.norm = self.project = self.around = None
+        self.dropout = config.embedding_dropout
+
+    def layout(self, tokens: Tokens) -> Layout:
+        return Layout.of(tokens)
+
+    def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
+        return self.patches(layout.pack(filmed(tokens.ids, **self.by)))
+
+    def vector_steps(self, to: Steps, stack: str, path: str) -> None:
+        x = to.do(f"{path}.filmed", "film", f"{path}.patches", by={**self.by})
+        to.linear(f"{path}.tokens", x, self.patches, f"{path}.patches")
+
+
+def filmed(patches: Tensor, channels: int, frames: int) -> Tensor:
+    """… (c p) -> … (c frames p): the patches of a film that stands still."""
+    return patches.unflatten(-1, (channels, 1, -1)).expand(*patches.shape[:-1], channels, frames, -1).flatten(-3)
+
+
 class FrameEmbedding(Embedding):
     """gelu(W_2 w_2(gelu(W_1 w_1(frames)))), where w_s joins every s-th frame with its two neighbours, zeros at the ends
     (Radford et al. 2022, 2.2). Each is a convolution over time, written as one linear layer of the joined frames.
@@ -262,6 +288,10 @@ KINDS |= {
     "unmasked": Kind(_unmasked, lambda call: (*call.x[0].shape, 1), width=lambda _: 0),
     "lookup": Kind(_lookup, lambda call: (*call.x[0].shape, call.w[0][1])),
     "unfold": Kind(_unfold, _unfolded_shape),
+    "film": Kind(
+        lambda call: filmed(call.x[0], int(call.op.by["channels"]), int(call.op.by["frames"])),
+        lambda call: (call.x[0].shape[0], call.x[0].shape[1] * int(call.op.by["frames"])),
+    ),
     "prepend": Kind(
         lambda call: torch.cat([*(w.reshape(-1, w.shape[-1]) for w in call.w), call.x[0]]), _prepended_shape
     ),
@@ -337,6 +367,8 @@ def build_embedding(config: StackConfig) -> Embedding:
         return TokenEmbedding(config, config.input)
     if isinstance(config.input, PatchInput):
         return PatchEmbedding(config, config.input)
+    if isinstance(config.input, GridInput):
+        return GridEmbedding(config, config.input)
     if isinstance(config.input, WaveInput):
         return WaveEmbedding(config, config.input)
     return FrameEmbedding(config, config.input)

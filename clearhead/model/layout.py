@@ -19,6 +19,21 @@ from clearhead.errors import UserError
 WHOLE = (torch.int64, torch.int32)
 
 
+ROW, COLUMN = 20, 36
+"""The first bits of the row and of the column in a position within a picture; the place stands before them."""
+
+
+def axes_of(positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """b t -> the place, and the row and the column in the same count: three times the place outside of pictures."""
+    place = positions & ((1 << ROW) - 1)
+    return place, place + (positions >> ROW & ((1 << COLUMN - ROW) - 1)), place + (positions >> COLUMN)
+
+
+def in_picture(row: Tensor, column: Tensor) -> Tensor:
+    """What a row and a column within a picture add to the place of its first token."""
+    return (row << ROW) + (column << COLUMN)
+
+
 @dataclass(frozen=True)
 class Tokens:
     """A batch of sequences on a grid: the input of a stack."""
@@ -39,7 +54,10 @@ class Tokens:
     types: Tensor | None = None
     """b t: segment types; None for all 0."""
     pictures: Tensor | None = None
-    """n c y x: the pictures within the texts, of all rows in the order of their marks; None for none."""
+    """n c y x: the pictures within the texts, of all rows in the order of their marks; None for none. n p c: the
+    patches of pictures of any size."""
+    grids: Tensor | None = None
+    """n 2: the rows and columns of the patches of pictures of any size."""
     vectors: Tensor | None = None
     """m d: the vectors of these pictures, once the network has read them."""
     places: Tensor | None = None

@@ -22,6 +22,7 @@ from clearhead.model.attention_bias import (
 )
 from clearhead.model.distances import LayerBiasEncoding, buckets, relative_bias_steps
 from clearhead.model.fast.tensor_parallel import Division
+from clearhead.model.layout import axes_of
 from clearhead.model.linear import look_up
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
 
@@ -88,17 +89,28 @@ class RotaryEncoding(NotAdded, NotScored, NotRelated):
     def __init__(self, config: c.Rotary, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
         self.frequencies, self.magnitude = rotary_frequencies(config, stack.head_width)
+        self.sections = config.sections
 
     def rotation(self, positions: Tensor) -> Rotation:
-        return rotation(positions, self.frequencies, self.magnitude)
+        return rotation(positions, self.frequencies, self.magnitude, self.sections)
 
     def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> str:
-        return to.do(out, "rotate", x, numbers, numbers=tuple(self.frequencies), by={"magnitude": self.magnitude})
+        by = {"magnitude": self.magnitude, **dict(zip(SECTIONS, self.sections or (), strict=False))}
+        return to.do(out, "rotate", x, numbers, numbers=tuple(self.frequencies), by=by)
 
 
-def rotation(positions: Tensor, frequencies: Sequence[float], magnitude: float = 1.0) -> Rotation:
+SECTIONS = ("places", "rows", "columns")
+
+
+def rotation(
+    positions: Tensor, frequencies: Sequence[float], magnitude: float = 1.0, sections: Sequence[int] | None = None
+) -> Rotation:
     """b t -> the rotation by the angle of each position and frequency."""
-    return Rotation(positions[..., None] * torch.tensor(frequencies, device=positions.device), magnitude)
+    where = positions[..., None]
+    if sections is not None:
+        of_each = zip(axes_of(where), sections, strict=True)
+        where = torch.cat([axis.expand(*positions.shape, n) for axis, n in of_each], -1)
+    return Rotation(where * torch.tensor(frequencies, device=positions.device), magnitude)
 
 
 def rotary_frequencies(config: c.Rotary, d_head: int) -> tuple[list[float], float]:
@@ -115,7 +127,9 @@ def rotary_frequencies(config: c.Rotary, d_head: int) -> tuple[list[float], floa
 
 def _rotate(call: Call) -> Tensor:
     x, positions = call.x
-    return rotation(positions[None], call.op.numbers, call.op.by["magnitude"])(x[None])[0]
+    by = call.op.by
+    sections = [int(by[name]) for name in SECTIONS if name in by]
+    return rotation(positions[None], call.op.numbers, by["magnitude"], sections or None)(x[None])[0]
 
 
 KINDS["rotate"] = Kind(_rotate)

@@ -17,18 +17,20 @@ class Projector(Part):
         super().__init__()
         how, reads, width = config.projector, config.reads, config.tower.d_model
         self.n_dropped = 0 if config.keeps_first else reads.n_first
-        self.pool, self.join = how.pool, how.join
+        self.pool, self.join, self.in_order = how.pool, how.join, config.any_size
         self.norm = None if how.norm_eps is None else RMSNorm(width, eps=how.norm_eps, by="one_plus_weight")
-        self.up = nn.Linear(width * how.join**2, d_model, bias=how.bias)
+        inner = how.width or d_model
+        self.up = nn.Linear(width * how.join**2, inner, bias=how.bias)
         self.activation = how.activation
-        self.down = nn.Linear(d_model, d_model, bias=how.bias) if how.activation else None
+        self.down = nn.Linear(inner, d_model, bias=how.bias) if how.activation else None
 
     def forward(self, states: Tensor) -> Tensor:
         """n p d -> n p/squares d"""
         x = states[:, self.n_dropped :]
         x = x if self.pool == 1 else tap(self, "pooled", squares(x, self.pool).mean(-2), "b t d")
         x = x if self.norm is None else self.norm(x)
-        x = x if self.join == 1 else tap(self, "joined", squares(x, self.join).flatten(-2), "b t d")
+        if self.join > 1:
+            x = tap(self, "joined", squares(x, self.join, in_order=self.in_order).flatten(-2), "b t d")
         x = self.up(x)
         if self.down is not None:
             assert self.activation is not None
@@ -37,11 +39,12 @@ class Projector(Part):
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         """Lists the ops of `forward`; returns the address of the result."""
+        by = {"side": self.join, **({"in_order": 1.0} if self.in_order else {})}
         with to.inside(path):
             x = to.do(f"{path}.patches", "without_first", x, by={"n": self.n_dropped}) if self.n_dropped else x
             x = x if self.pool == 1 else to.do(f"{path}.pooled", "pool_squares", x, by={"side": self.pool})
             x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
-            x = x if self.join == 1 else to.do(f"{path}.joined", "join_squares", x, by={"side": self.join})
+            x = x if self.join == 1 else to.do(f"{path}.joined", "join_squares", x, by=by)
         with to.inside(f"{path}.up"):
             x = to.linear(f"{path}.out" if self.down is None else f"{path}.pre", x, self.up, f"{path}.up")
         if self.down is None:
@@ -51,8 +54,10 @@ class Projector(Part):
             return to.linear(f"{path}.out", x, self.down, f"{path}.down")
 
 
-def squares(x: Tensor, side: int) -> Tensor:
-    """… p d -> … p/side² side² d: the patches of a picture by squares, row by row."""
+def squares(x: Tensor, side: int, *, in_order: bool = False) -> Tensor:
+    """… p d -> … p/side² side² d: the patches of a picture by squares, row by row; or that stand so `in_order`."""
+    if in_order:
+        return x.unflatten(-2, (-1, side**2))
     n = round(x.shape[-2] ** 0.5) // side
     cells = x.unflatten(-2, (n, side, n, side))
     return cells.transpose(-4, -3).flatten(-3, -2).flatten(-4, -3)
@@ -72,7 +77,7 @@ KINDS |= {
         lambda call: (call.x[0].shape[0] // _side(call) ** 2, call.x[0].shape[1]),
     ),
     "join_squares": Kind(
-        lambda call: squares(call.x[0], _side(call)).flatten(-2),
+        lambda call: squares(call.x[0], _side(call), in_order="in_order" in call.op.by).flatten(-2),
         lambda call: (call.x[0].shape[0] // _side(call) ** 2, call.x[0].shape[1] * _side(call) ** 2),
     ),
 }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from clearhead.config import Init, LanguageHead, ModelConfig, PictureInput, StackConfig
+from clearhead.config import GridInput, Init, LanguageHead, ModelConfig, PictureInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads, positions  # noqa: F401 - their kinds of op are there for positions of other packages
 from clearhead.model.attention import Attention
@@ -23,7 +23,7 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.experts import Router, counted_load, tell_layout
 from clearhead.model.fast.activation_checkpointing import keep_activations
 from clearhead.model.fast.snapshot import obstacle
-from clearhead.model.layout import Layout, Tokens, check_tokens
+from clearhead.model.layout import Layout, Tokens, axes_of, check_tokens, in_picture
 from clearhead.model.linear import Table
 from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Part
@@ -204,11 +204,16 @@ class Stack(Part):
     def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
         """The attention bias of the layers of a kind."""
         attn = next((block.attn for block in self.blocks if isinstance(block.attn, Attention)), None)
+        window = self.config.window if kind.windowed else None
+        if window and isinstance(self.config.input, GridInput):
+            _, row, column = axes_of(queries.positions)
+            queries = keys = replace(queries, documents=in_picture(row // window, column // window))
+            window = None
         return AttentionBias.between(
             queries,
             keys,
             causal=self.causal,
-            window=self.config.window if kind.windowed else None,
+            window=window,
             positions=self.encoding(kind),
             dtype=dtype,
             fused=attn is None or not attn.is_explicit(queries.grid[1], keys.grid[1], dtype, keys.positions.device),
@@ -227,6 +232,11 @@ class Stack(Part):
             )
 
 
+def running(marks: Tensor) -> Tensor:
+    """b t, bool -> b t: the number of each mark among all; -1 for other cells."""
+    return torch.where(marks, (marks.flatten().cumsum(0) - 1).view_as(marks), -1)
+
+
 class Pictures(Part):
     """projector(tower(pixels)): the vectors that stand for pictures in a text   (Liu et al. 2023, 4.1)"""
 
@@ -239,19 +249,47 @@ class Pictures(Part):
     def forward(self, tokens: Tokens) -> Tokens:
         """The tokens with the vectors of their pictures. Raises UserError unless there is a mark for each vector."""
         assert tokens.pictures is not None
+        if self.config.any_size:
+            return self.of_any_size(tokens)
         marks, each = tokens.ids == self.config.mark_id, self.config.n_marks
         if int(marks.sum()) != each * len(tokens.pictures):
             expected = f"{each} x {len(tokens.pictures)} marks, tokens {self.config.mark_id}, for as many pictures"
             raise UserError(f"pictures: expected {expected}, got {int(marks.sum())}; repeat the mark of each picture")
         states, _ = self.tower(Tokens(tokens.pictures))
         vectors = self.projector(states).flatten(0, 1)
-        places = torch.where(marks, (marks.flatten().cumsum(0) - 1).view_as(marks), -1)
+        places = running(marks)
         groups = tokens.groups
         if groups is None and self.config.sees == "picture":
             groups = torch.where(marks, places // each + 1, 0)
         elif groups is None and self.config.sees == "prompt":
             groups = torch.ones_like(places) if tokens.valid is None else tokens.valid.long()
         return replace(tokens, pictures=None, vectors=vectors, places=places, groups=groups)
+
+    def of_any_size(self, tokens: Tokens) -> Tokens:
+        """The same for pictures of any size: a mark has its picture's place, and its own row and column in it.
+
+        The text goes on after as many places as the picture's longer side has vectors   (Wang et al. 2024, 2.1)
+        """
+        patches, grids, side = tokens.pictures, tokens.grids, self.config.projector.join
+        if patches is None or grids is None or len(grids) != len(patches) or ((grids < 1) | (grids % side > 0)).any():
+            raise UserError(f"pictures: expected tokens.grids, rows and columns of patches in multiples of {side}")
+        cells, marks = grids // side, tokens.ids == self.config.mark_id
+        each, n = cells.prod(1, keepdim=True), int(marks.sum())
+        if n != int(each.sum()) or int(each.max()) * side**2 > patches.shape[1]:
+            expected = f"{int(each.sum())} marks, tokens {self.config.mark_id}, one for each vector of {len(grids)}"
+            raise UserError(f"pictures: expected {expected}, got {n}; repeat the mark of each picture")
+        square = torch.arange(patches.shape[1] // side**2, device=grids.device)[None]
+        row, column, real = square // cells[:, 1:], square % cells[:, 1:], square < each
+        inside = torch.arange(side, device=grids.device)
+        rows = row[..., None, None] * side + inside[:, None]
+        at = in_picture(rows, column[..., None, None] * side + inside).flatten(1)
+        valid = None if real.all() else real.repeat_interleave(side**2, 1)
+        states, _ = self.tower(Tokens(patches, valid, positions=at))
+        steps = torch.zeros_like(tokens.ids) + (1 if tokens.valid is None else tokens.valid)
+        steps[marks] = torch.where(square == each - 1, cells.amax(1, keepdim=True), 0)[real]
+        at = steps.cumsum(1) - steps
+        at[marks] += in_picture(row, column)[real]
+        return replace(tokens, pictures=None, vectors=self.projector(states)[real], places=running(marks), positions=at)
 
     def steps(self, to: Steps, path: str) -> str:
         """Lists the ops for one picture; returns the address of its vectors."""

@@ -174,12 +174,12 @@ class Prefill:
         if not self.past.length:  # Not earlier, because others may have read the same meanwhile.
             self.n_known = self.n_read = self.share()
         start, size = self.past.length, self.piece if len(self.arrivals) == 1 else AT_ONCE
-        pictures = self.prompts[0].pictures
+        pictures, grids = self.prompts[0].pictures, self.prompts[0].grids
         size = size if pictures is None else self.longest
         pieces = [prompt.ids[start : start + size] for prompt in self.prompts]
         decoder = self.network.decoder
         assert decoder is not None
-        tokens = replace(Tokens.pad(pieces, packed=not start), pictures=pictures).to(decoder.device)
+        tokens = replace(Tokens.pad(pieces, packed=not start), pictures=pictures, grids=grids).to(decoder.device)
         tokens = self.network.see(tokens)
         with steered(self.network, [prompt.steering for prompt in self.prompts], tokens), between(decoder, meanwhile):
             states, layout = decoder(tokens, None, self.past)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from pydantic import JsonValue
-from torch import Tensor
 
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
@@ -15,6 +14,7 @@ from clearhead.api.predicting import TEMPLATE, Row, ZeroShot, lines_of, task_of
 from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
+from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong, without_pictures
 from clearhead.serve.texts import Prompt, Steering, check
@@ -154,26 +154,27 @@ class Service:
         messages, pictures = without_pictures(asked.messages)
         if (size := extent([*messages])) > self.most_characters:
             raise self.too_long(f"{size} characters", "messages")
-        pixels, reader, seen = None, self.model.reader, self.model.config.pictures
+        row, reader, seen = None, self.model.reader, self.model.config.pictures
+        least = 1 if seen is None or seen.any_size else seen.n_marks
         with _blamed("messages"):
             text = render(
                 tokenizer.chat_template, messages, add_generation_prompt=True, special=tokenizer.special_tokens
             )
         if not pictures:
             ids = self.read(text, lambda text: reader.known(tokenizer.encode(text)), "messages")
-        elif seen is not None and len(pictures) * seen.n_marks > self.most_tokens:
-            raise self.too_long(f"{len(pictures)} pictures of {seen.n_marks}", "messages")
+        elif seen is not None and len(pictures) * least > self.most_tokens:
+            raise self.too_long(f"{len(pictures)} pictures of {least}", "messages")
         else:
             with _blamed("messages"):
                 row = self.model.here(reader.with_images(text, [*pictures], encode=tokenizer.encode))
-            ids, pixels = row.ids[0].tolist(), row.pictures
+            ids = row.ids[0].tolist()
             if len(ids) > self.most_tokens:
                 raise self.too_long(str(len(ids)), "messages")
         limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
         if limit == 0:
             raise Wrong("max_tokens: expected at least 1, got 0", "max_tokens")
         likeliest = (asked.top_logprobs or 0) if asked.logprobs else None
-        return self.prompts(asked, [ids], limit, likeliest=likeliest, pictures=pixels)
+        return self.prompts(asked, [ids], limit, likeliest=likeliest, seen=row)
 
     def ids(self, field: str, text: str, *, allows_blank: bool = False) -> list[int]:
         """The ids of one text to read, or the measure of its length. Raises Wrong."""
@@ -267,16 +268,16 @@ class Service:
         *,
         likeliest: int | None,
         scores_prompt: bool = False,
-        pictures: Tensor | None = None,
+        seen: Tokens | None = None,
     ) -> list[Prompt]:
-        """The prompts for the engine. Raises Wrong for more texts than slots."""
+        """The prompts for the engine, with what is `seen` within them. Raises Wrong for more texts than slots."""
         n = asked.n or 1
         if n > self.slots:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")
         if asked.stream_options is not None and not asked.stream:
             raise Wrong("stream_options: expected stream to be true with it", "stream_options")
         config, steering = self.settings(asked), self.steering(asked)
-        drafts = self.drafts(asked, config) and not steering and pictures is None
+        drafts = self.drafts(asked, config) and not steering and seen is None
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")
         config = config if max_tokens is None else config.model_copy(update={"max_length": None})
@@ -295,7 +296,8 @@ class Service:
                 scores_prompt=scores_prompt,
                 steering=steering,
                 drafts=drafts,
-                pictures=pictures,
+                pictures=None if seen is None else seen.pictures,
+                grids=None if seen is None else seen.grids,
             )
             for number, (ids, own) in enumerate(zip(several, configs, strict=True))
         ]

@@ -27,6 +27,8 @@ class Slots(Cache):
         """layer 2 row h s k: keys and values, of the width of the wider ones."""
         self.lengths: list[int] = []
         """Filled cells of each row in use."""
+        self.shifts: list[int] = []
+        """What the place of the next token of each row is beyond its length (`Cache.shift`)."""
         self.row = self.at = torch.empty(0, dtype=torch.long)
         self.width = 0
 
@@ -62,6 +64,7 @@ class Slots(Cache):
             kept = own.mix.values or [state[:0] for state in states]
             own.mix.values = tuple(map(torch.cat, zip(kept, states, strict=True)))
         self.lengths += lengths
+        self.shifts += [0] * len(parents) if past.shift is None else past.shift[index, 0].tolist()
 
     def leave(self, row: int) -> None:
         """Frees a row; the last one in use takes its place."""
@@ -69,10 +72,11 @@ class Slots(Cache):
         if row != last and self.cells is not None:
             filled = self.lengths[last]
             self.cells[:, :, row, :, :filled] = self.cells[:, :, last, :, :filled]
-            self.lengths[row] = filled
+            self.lengths[row], self.shifts[row] = filled, self.shifts[last]
             for block in self.blocks:
                 block.mix.move(*torch.tensor([[row], [last]], device=self.cells.device))
         self.lengths.pop()
+        self.shifts.pop()
         for block in self.blocks:
             block.mix.values = tuple(value[:last] for value in block.mix.values)
         if not self.lengths:
@@ -81,6 +85,7 @@ class Slots(Cache):
     def clear(self) -> None:
         """Frees all rows."""
         self.lengths.clear()
+        self.shifts.clear()
         self.cells = None
         for block in self.blocks:
             block.mix.values = ()
@@ -107,7 +112,8 @@ class Slots(Cache):
         cell = torch.arange(self.width, device=device)[None]
         valid = None if min(self.lengths) + t == self.width else cell <= new
         self.lengths = [length + t for length in self.lengths]
-        return Layout((n, t), new, start=self.width - t), Layout((n, self.width), cell, valid=valid)
+        places = new + torch.tensor(self.shifts, device=device)[:, None] if any(self.shifts) else new
+        return Layout((n, t), places, start=self.width - t), Layout((n, self.width), cell, valid=valid)
 
     def reserve(self, rows: int, width: int, *, like: Tensor) -> Tensor:
         """The cells, at least this many, with the heads, width, type and device of `like`."""

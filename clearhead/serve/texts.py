@@ -105,6 +105,8 @@ class Prompt:
     """Whether a draft may guess its tokens, where the server has one."""
     pictures: Tensor | None = field(default=None, compare=False)
     """n c y x: the pictures within the text, which is then read alone and at once."""
+    grids: Tensor | None = field(default=None, compare=False)
+    """n 2: the rows and columns of their patches, if they have any size."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ class Marks:
     @property
     def name(self) -> str:
         """What a text says where a picture belongs."""
-        return self._token(self.seen.first_id) or self._token(self.seen.mark_id)
+        first, mark, last = self._tokens
+        return f"{first}{mark}{last}" if self.seen.any_size else first or mark
 
     @property
     def begins(self) -> bool:
@@ -28,24 +29,33 @@ class Marks:
     def placed(self, text: str, n: int) -> str:
         """The text with a mark for each of n pictures, which stand before a text that has none.
 
-        Raises UserError unless there are as many marks as pictures.
+        Raises UserError unless there are as many marks as pictures, and for a video.
         """
+        if (video := self._token(self.seen.video_id)) and video in text:
+            raise UserError(f"text: expected no video, got its mark {video}; give pictures of it with image")
         name = self.name
         if n and name not in text:
-            text = ("" if self.begins else "\n").join([name] * n + [text])
+            text = ("" if self.begins or self.seen.any_size else "\n").join([name] * n + [text])
         if (found := text.count(name)) != n:
             remedy = f"put one {name} where each picture belongs, or none for pictures before the text"
             raise UserError(f"image: expected {found} pictures, one for each {name}, got {n}; {remedy}")
         return text
 
     def spelled(self, text: str, grids: Sequence[tuple[int, int]]) -> str:
-        """A placed text with a mark for each vector; `grids` are the rows and columns of the tiles of each picture."""
-        first, mark, last = (self._token(i) for i in (self.seen.first_id, self.seen.mark_id, self.seen.last_id))
+        """A placed text with a mark for each vector.
+
+        `grids` are the rows and columns of the tiles of each picture, or of its patches if it has any size.
+        """
+        first, mark, last = self._tokens
         before, *parts = text.split(self.name)
         if self.begins:
             parts[-1] = f"{self._token(self.tokenizer.need('bos'))}{parts[-1]}\n"
         read = (self.seen.spelled(first, mark, last, grid) + part for grid, part in zip(grids, parts, strict=True))
         return "".join([before, *read])
+
+    @property
+    def _tokens(self) -> tuple[str, str, str]:
+        return self._token(self.seen.first_id), self._token(self.seen.mark_id), self._token(self.seen.last_id)
 
     def _token(self, i: int | None) -> str:
         return "" if i is None else self.tokenizer.library.id_to_token(i) or ""

@@ -218,7 +218,10 @@ def test_a_model_type_is_enough_for_the_reference(tmp_path):
         ({"do_pad": True}, "p.json:do_pad: expected False, got True"),
         ({"data_format": "channels_last"}, "p.json:data_format: expected 'channels_first'"),
         ({"do_reduce_labels": True}, "p.json:do_reduce_labels: expected False"),
-        ({"size": {"shortest_edge": 3, "longest_edge": 9}}, "p.json:size: expected height and width"),
+        (
+            {"size": {"shortest_edge": 3, "longest_edge": 9}},
+            "p.json: size of shortest_edge and longest_edge needs patch_size",
+        ),
         ({"size": 0}, "p.json:size: expected height and width"),
         ({"crop_size": {"shortest_edge": 3}}, "p.json:crop_size: expected height and width"),
         ({"do_center_crop": True}, "p.json: do_center_crop needs crop_size"),

@@ -10,6 +10,7 @@ from typing import Literal
 from clearhead.checkpoints.families import Family, HeadMap, families
 from clearhead.checkpoints.families.decoders.two_kinds import GEMMA2
 from clearhead.checkpoints.families.encoder_decoders.t5gemma import STACKS
+from clearhead.checkpoints.families.pictures_and_sounds.any_size import QWEN2_5_TOWER, QWEN2_TOWER
 from clearhead.checkpoints.weights.fields import Alias, Field, Ignored
 from clearhead.errors import UserError
 
@@ -18,6 +19,7 @@ What = Literal["applied", "only one value", "ignored", "unread", "none"]
 unread: listed in unread.toml, with the reason. none: it has no entry."""
 OF_A_CONFIG_WITHIN = ("cross_attn_config",)
 """Names of variables that hold a config, not of fields."""
+TOWERS = {"qwen2_vl": QWEN2_TOWER, "qwen2_5_vl": QWEN2_5_TOWER}
 OWN = re.compile(r"^transformers\.models\.(?!auto\.)")
 
 
@@ -40,6 +42,9 @@ def what(family: Family, head: HeadMap, name: str, modules: frozenset[str]) -> W
     for stack in STACKS.values() if family.model_type == "t5gemma" else ():  # Its modules read the config of a stack.
         if name in OF_A_CONFIG_WITHIN or not stack.map_of(GEMMA2.heads[0]).unknown([name]):
             return "applied"
+    tower = TOWERS.get(family.model_type)  # Whose code lies in the same file.
+    if tower is not None and not tower.map_of(tower.heads[0]).unknown([name]):
+        return "applied"
     own = any(OWN.search(module) for module in modules)
     return "unread" if name in listed("pictures" if own else "shared") else "none"
 

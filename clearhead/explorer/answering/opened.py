@@ -59,11 +59,12 @@ def starts(
     model: Model, folder: Path | None, text: str | None, target: str | None, image: "Picture | None"
 ) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
     """The first request, examples to choose from, and the images or sounds that they name."""
-    if model.config.pictures is not None and model.reader.images is not None:
+    seen = model.config.pictures
+    if seen is not None and model.reader.images is not None and not (seen.any_size and image is None):
         picture = _stripes() if image is None else image
         start = RunRequest(text=_captioned(model, picture) if text is None else text, image="example:0")
         return start, [start], [picture]
-    if model.reader.processor:
+    if model.reader.processor and seen is None:
         own = _shown(model) if model.reader.reads_images else [text or np.arange(30_000) % 97 / 97]
         given = own if image is None else [image]
         examples = [RunRequest(text="", target=target, image=f"example:{i}") for i in range(len(given))]

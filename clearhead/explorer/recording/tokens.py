@@ -70,6 +70,8 @@ def read(
     }
     seen = model.config.pictures
     grid = None if seen is None or inputs[-1].pictures is None else (seen.side, seen.side)
+    if grid and inputs[-1].grids is not None:
+        raise UserError("image: expected none, as the page shows no pictures of any size, got one; try model.trace")
     return ReadInput([model.here(given) for given in inputs], tokens, grid)
 
 

@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from tokenizers import AddedToken
 
 from clearhead.brief import brief
-from clearhead.config import ModelConfig, PictureInput
+from clearhead.config import ModelConfig, PatchInput, PictureInput
 from clearhead.data.bad_rows import BadRow
 from clearhead.data.batches import Batches
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize, load
@@ -198,8 +198,10 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
             texts = (f"{prompt.partition(MARK)[2]} {one.caption}" for one in train)
             tokenizer = with_special(Tokenizer.train(texts, recipe.tokenizer), [AddedToken(MARK, normalized=False)])
             seen = seen.model_copy(update={"mark_id": tokenizer.library.token_to_id(MARK)})
+        reads = seen.reads
+        if not isinstance(reads, PatchInput):
+            raise UserError("model: expected one that reads pictures of one size, got one of any size; try another")
         if config is None:
-            reads = seen.reads
             size, n = PixelSize(height=reads.image_size, width=reads.image_size), reads.n_channels
             sizing = ImageProcessor(ImageConfig(size=size, image_mean=(0.0,) * n, image_std=(1.0,) * n))
             mean, std = statistics(sizing.resized(one.picture, where=one.where) for one in train)
@@ -217,6 +219,7 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
     def settle(self, recipe: CaptionRecipe) -> tuple[CaptionRecipe, Sequence[str]]:
         """The recipe with how pictures are read."""
         reads, n = self.seen.reads, self.seen.n_marks
+        assert isinstance(reads, PatchInput)
         line = f"pictures: {reads.image_size} x {reads.image_size} pixels, {n} vectors each"
         return recipe.model_copy(
             update={"pixels": self.processor.explicit(), "pictures": self.seen.model_dump(mode="json")}

@@ -10,10 +10,11 @@ from PIL import Image
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import Model, load
+from clearhead.config import PictureInput
 from clearhead.errors import UserError
 from clearhead.generation import Finished, generate
 from clearhead.model import Tokens
-from tests.parity.cases import PICTURED, mostly_slow
+from tests.parity.cases import PICTURED, mostly_slow, of
 from tests.parity.harness import Case, both, gaps
 from tests.small_pictures import MARKS, pictured
 
@@ -24,11 +25,22 @@ def batch(ours: Model, *, seed: int = 3) -> Tokens:
     """Two texts, padded on the left: one with two pictures, one with one."""
     generator, seen = torch.Generator().manual_seed(seed), ours.config.pictures
     assert seen is not None
+    if seen.any_size:
+        return _of_any_size(seen, generator)
     marks = [seen.mark_id] * seen.n_marks
     rows = [[1, 5, *marks, 7, *marks, 8, 9], [6, *marks, 11]]
     pixels = torch.randn(3, *seen.reads.shape, generator=generator)
     tokens = Tokens.pad(rows, left=True)
     return Tokens(tokens.ids, tokens.valid, pictures=pixels)
+
+
+def _of_any_size(seen: PictureInput, generator: torch.Generator) -> Tokens:
+    """The same with pictures of different proportions."""
+    join, sizes = seen.projector.join, [(2, 3), (5, 2), (1, 1)]
+    a, b, c = ([55, *[seen.mark_id] * (rows * columns), 56] for rows, columns in sizes)
+    tokens, grids = Tokens.pad([[1, 5, *a, 7, *b, 8, 9], [6, *c, 11]], left=True), join * torch.tensor(sizes)
+    patches = torch.randn(3, int(grids.prod(1).max()), seen.reads.shape[-1], generator=generator)
+    return Tokens(tokens.ids, tokens.valid, pictures=patches, grids=grids)
 
 
 def arguments(case: Case, tokens: Tokens) -> dict[str, Any]:
@@ -37,6 +49,13 @@ def arguments(case: Case, tokens: Tokens) -> dict[str, Any]:
     groups = {"gemma3": marks.long(), "paligemma": torch.zeros_like(tokens.ids)}
     more = {"token_type_ids": groups[case.family]} if case.family in groups else {}
     pixels = tokens.pictures
+    if pixels is not None and (grids := tokens.grids) is not None:  # A film of each, that stands still.
+        told = case.config["vision_config"]
+        shape = told.get("in_channels", 3), told.get("temporal_patch_size", 2)
+        pixels = torch.cat([one[: int(n)] for one, n in zip(pixels, grids.prod(1), strict=True)])
+        pixels = pixels.unflatten(1, (shape[0], 1, -1)).expand(-1, *shape, -1).flatten(1)
+        times = torch.ones(len(grids), 1, dtype=torch.long)
+        more = {"image_grid_thw": torch.cat([times, grids], 1), "mm_token_type_ids": marks.int()}
     if pixels is not None and case.family in ("idefics3", "smolvlm"):  # A row each, which pictures of zeros fill.
         pixels = torch.cat([pixels, torch.zeros_like(pixels[: len(pixels) % 2])]).unflatten(0, (len(mask), -1))
     return {"input_ids": tokens.ids, "attention_mask": mask, "pixel_values": pixels, **more}
@@ -52,7 +71,8 @@ def test_logits_and_greedy_text_are_the_reference_s(case: Case, tmp_path: Path):
         found, expected = ours.network(tokens), theirs(**arguments(case, tokens)).logits
     assert (found - expected)[tokens.valid].abs().max() <= CLOSE * expected.abs().max()
     assert tokens.pictures is not None
-    one = Tokens(tokens.ids[:1], pictures=tokens.pictures[:2])
+    grids = None if tokens.grids is None else tokens.grids[:2]
+    one = Tokens(tokens.ids[:1], pictures=tokens.pictures[:2], grids=grids)
     told = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None}
     ours.save(tmp_path / "saved")
     back, report = type(theirs).from_pretrained(tmp_path / "saved", output_loading_info=True)
@@ -79,7 +99,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Model, P
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
-@pytest.mark.parametrize("family", ["llava", "gemma3", "paligemma", "idefics3"])
+@pytest.mark.parametrize("family", ["llava", "gemma3", "paligemma", "idefics3", "qwen2_5_vl"])
 def test_prompts_with_pictures_are_read_as_the_reference_reads_them(family: str, tmp_path: Path):
     theirs, processor = pictured(tmp_path, family)
     ours, mark = load(tmp_path), MARKS.get(family, "<image>")
@@ -92,12 +112,13 @@ def test_prompts_with_pictures_are_read_as_the_reference_reads_them(family: str,
         (tokens,) = ours.inputs(text, image=paths)
         assert torch.equal(tokens.ids, told["input_ids"]), text
         assert tokens.pictures is not None
-        assert torch.equal(tokens.pictures, told["pixel_values"].reshape(tokens.pictures.shape))
+        pixels = tokens.pictures if tokens.grids is None else arguments(of(family)[0], tokens)["pixel_values"]
+        assert torch.equal(pixels.flatten(), told["pixel_values"].flatten())
         told = {name: told[name] for name in told if name not in ("labels", "num_crops")}
         with torch.no_grad():
             expected = theirs(**told).logits[0]
         assert (ours.logits(text, image=paths) - expected).abs().max() <= CLOSE * expected.abs().max()
-    before = {"paligemma": f"{mark}what ?"}.get(family, f"{mark}\nwhat ?")
+    before = dict.fromkeys(("paligemma", "qwen2_5_vl"), f"{mark}what ?").get(family, f"{mark}\nwhat ?")
     assert torch.equal(ours.logits("what ?", image=paths), ours.logits(before, image=paths))
 
 

@@ -60,7 +60,7 @@ MAIN = (
     "mt5",
 )  # fmt: skip
 """Families that are compared class by class."""
-PICTURED: list[Case] = of("llava", "gemma3", "paligemma", "idefics3", "smolvlm")
+PICTURED: list[Case] = of("llava", "gemma3", "paligemma", "idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl")
 """Models of pictures within texts."""
 TEXT_PARTS: list[Case] = of(
     "llava_next", "llava_onevision", "qwen3_5", "qwen3_5_moe", "mistral3", "lighton_ocr", "internvl",

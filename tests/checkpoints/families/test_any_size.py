@@ -1,0 +1,208 @@
+"""Pictures of any size: cached steps, windows, addresses of the tower, sizes of pictures, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from clearhead.api import Model, load
+from clearhead.config import ModelConfig
+from clearhead.data.images import ImageConfig, ImageProcessor
+from clearhead.errors import UserError
+from clearhead.explorer.session import Session
+from clearhead.generation import Finished, generate
+from clearhead.model import Tokens
+from clearhead.model.cache import FixedCache
+from clearhead.model.layout import axes_of
+from clearhead.trace import trace
+from tests.checkpoints.families.test_pictures import arguments, batch
+from tests.later import later
+from tests.parity.cases import of
+from tests.small_pictures import MARKS, pictured
+
+transformers = later("transformers")
+FAMILY = "qwen2_5_vl"
+MARK = MARKS[FAMILY]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Model]:
+    """The reference and ours."""
+    folder = tmp_path_factory.mktemp(FAMILY)
+    theirs, _ = pictured(folder, FAMILY)
+    return theirs, load(folder)
+
+
+def longer(tokens: Tokens, ids: torch.Tensor) -> Tokens:
+    """The batch with more tokens."""
+    assert tokens.valid is not None
+    valid = torch.cat([tokens.valid, torch.ones_like(ids, dtype=torch.bool)], 1)
+    return replace(tokens, ids=torch.cat([tokens.ids, ids], 1), valid=valid)
+
+
+def test_steps_go_on_where_the_pictures_end(opened):
+    """A place counts a picture by its longer side, so that cached steps know it only from the prompt."""
+    theirs, ours = opened
+    prompt, ids, network = batch(ours), torch.tensor([[7, 8, 9, 10], [11, 12, 13, 14]]), ours.network
+    with torch.no_grad():
+        whole = network(longer(prompt, ids))
+        assert (whole - theirs(**arguments(of(FAMILY)[0], longer(prompt, ids))).logits)[:, -4:].abs().max() < 1e-4
+        cache = network.new_cache()
+        network.decode(prompt, None, cache)
+        assert cache.shift is not None
+        assert cache.shift[:, 0].tolist() == [3 - 6 + 5 - 10, 0]
+        fixed = FixedCache.of(cache, prompt.grid[1] + 4)
+        for i in range(2):
+            for past in (cache, fixed):
+                step = network.decode(Tokens(ids[:, i : i + 1]), None, past)
+                assert (step[:, 0] - whole[:, i - 4]).abs().max() < 1e-4
+        cache = fixed.growing()
+        cache.cut(cache.length - 1)
+        rest = network.decode(Tokens(ids[:, 1:]), None, cache)
+        assert (rest - whole[:, -3:]).abs().max() < 1e-4
+        cache.shift = None
+        cache.cut(cache.length - 3)
+        assert (network.decode(Tokens(ids[:, 1:]), None, cache) - whole[:, -3:])[0].abs().max() > 1e-2
+
+
+def test_a_batch_and_beams_write_what_the_reference_writes(opened):
+    theirs, ours = opened
+    prompt, case = batch(ours), of(FAMILY)[0]
+    *_, last = generate(ours.network, prompt, max_new_tokens=8)
+    assert isinstance(last, Finished)
+    told = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
+    expected = theirs.generate(**arguments(case, prompt), **told)[:, prompt.grid[1] :].tolist()
+    assert [list(some[0].tokens) for some in last.hypotheses] == expected
+    *_, last = generate(ours.network, prompt, max_new_tokens=5, beams=3)
+    assert isinstance(last, Finished)
+    told = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None, "num_beams": 3}
+    expected = theirs.generate(**arguments(case, prompt), **told)[:, prompt.grid[1] :].tolist()
+    assert [list(some[0].tokens) for some in last.hypotheses] == expected
+
+
+def test_a_patch_reaches_its_window_and_beyond_in_full_layers(opened):
+    _, ours = opened
+    whole = batch(ours)
+    assert whole.pictures is not None
+    assert whole.grids is not None
+    tokens = Tokens(whole.ids[:1], pictures=whole.pictures[:2], grids=whole.grids[:2])
+    edit = {"pictures.tower.blocks.{i}.resid_pre": lambda x: x + (torch.arange(x.shape[1]) == 0)[:, None]}
+
+    def reached(i: int) -> list[int]:
+        """The patches of the second picture whose states after block i a change of its first patch before it moves."""
+        at = f"pictures.tower.blocks.{i}.resid_post"
+        with torch.no_grad(), trace(ours.network) as plain:
+            ours.network(tokens)
+        edits = {name.format(i=i): change for name, change in edit.items()}
+        with torch.no_grad(), trace(ours.network, edit=edits) as seen:
+            ours.network(tokens)
+        return (seen[at] - plain[at])[1].abs().amax(-1).nonzero().flatten().tolist()
+
+    assert reached(1) == [*range(40)]  # The full layer: 10 x 4 patches.
+    # The others: 4 x 4 patches, which are the first four squares of 2 x 2.
+    assert reached(0) == [*range(16)]
+
+
+def test_rows_and_columns_are_counted_within_a_picture(opened):
+    _, ours = opened
+    seen = ours.network.see(batch(ours))
+    assert seen.positions is not None
+    place, row, column = (axis[0].tolist() for axis in axes_of(seen.positions))
+    assert place == [0, 1, 2, *[3] * 6, 6, 7, 8, *[9] * 10, 14, 15, 16]
+    assert row[3:9] == [3, 3, 3, 4, 4, 4]
+    assert column[3:9] == [3, 4, 5, 3, 4, 5]
+    assert row[12:22] == [9, 9, 10, 10, 11, 11, 12, 12, 13, 13]
+    assert (row[22:], column[22:]) == (place[22:], place[22:])
+
+
+def test_it_is_one_network_in_edits_training_files_and_packed_rows(opened, tmp_path: Path):
+    _, ours = opened
+    picture, text = np.arange(31 * 20 * 3).reshape(31, 20, 3) % 255, f"what is {MARK} ?"
+    seen, logits = ours.trace(text, image=picture)
+    assert (logits - ours.logits(text, image=picture)).abs().max() < 1e-5
+    _, changed = ours.trace(text, image=picture, edit={"pictures.projector.out[t=4]": 0.0})
+    first = ours.inputs(text, image=picture)[0].ids[0].tolist().index(59)
+    moved = (changed - logits).abs().amax(-1)
+    assert moved[: first + 4].max() == 0 < moved[first + 4 :].min()
+    assert seen["pictures.tower.blocks.1.attn.weights"].shape[1:] == (2, 32, 32)
+    tokens = batch(ours)
+    ours.network(tokens).sum().backward()
+    assert all(one.grad is not None and one.grad.any() for one in ours.network.pictures.parameters() if one.ndim > 1)
+    ours.network.zero_grad()
+    ours.save(tmp_path / "saved")
+    back = load(tmp_path / "saved")
+    assert back.images.config == ours.images.config
+    theirs = transformers.AutoImageProcessor.from_pretrained(tmp_path / "saved")
+    assert theirs(images=[Image.new("RGB", (31, 20))])["image_grid_thw"].tolist() == [[1, 4, 8]]
+    assert torch.equal(back.logits(text, image=picture), ours.logits(text, image=picture))
+    assert tokens.valid is not None
+    packed = Tokens.pad([tokens.ids[0].tolist(), tokens.ids[1][tokens.valid[1]].tolist()], packed=True)
+    with torch.no_grad():
+        found = ours.network(replace(packed, pictures=tokens.pictures, grids=tokens.grids))
+        assert (found - tokens.real(ours.network(tokens))).abs().max() < 1e-5
+
+
+SIZES = ((31, 20), (5, 400), (200, 3), (77, 77), (1, 1), (300, 401))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"merge_size": 2},
+        {"size": {"shortest_edge": 64, "longest_edge": 1600}, "patch_size": 4, "merge_size": 2},
+        {"max_pixels": 4096, "merge_size": 3},
+    ],
+)
+def test_pictures_are_resized_and_cut_as_the_reference_does(fields: dict[str, Any]):
+    theirs = transformers.Qwen2VLImageProcessorPil(**fields)
+    config = ImageConfig.of({"image_processor_type": "Qwen2VLImageProcessor", **fields}, where="here")
+    ours, rng = ImageProcessor(config), np.random.default_rng(0)
+    assert ImageConfig.of(theirs.to_dict(), where="there") == config == ImageConfig.of(config.to_document(), where="")
+    for size in SIZES:
+        picture = Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
+        told, (found, grids) = theirs(images=[picture], return_tensors="np"), ours.framed([picture])
+        assert told["image_grid_thw"].tolist() == [[1, *grids[0]]]
+        still = told["pixel_values"].reshape(len(found[0]), 3, 2, -1)
+        assert (still[:, :, 0].reshape(found[0].shape) == found[0]).all()
+        assert (still[:, :, 0] == still[:, :, 1]).all()
+
+
+def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
+    _, ours = opened
+    tokens = batch(ours)
+    assert tokens.grids is not None
+    wrong = {
+        "grids, rows and columns": replace(tokens, grids=None),
+        "multiples of 2": replace(tokens, grids=tokens.grids + 1),
+        "expected 17 marks": replace(tokens, ids=tokens.ids.clamp(max=58)),
+    }
+    for message, one in wrong.items():
+        with pytest.raises(UserError, match=message) as found:
+            ours.network(one)
+        assert "\n" not in str(found.value)
+    with pytest.raises(UserError, match=r"text: expected no video, got its mark <\|video_pad\|>"):
+        ours.generate("what <|video_pad|>")
+    with pytest.raises(UserError, match="a side at most 200 times as long as the other, got 1 x 300"):
+        ours.logits("what", image=Image.new("RGB", (1, 300)))
+    with pytest.raises(UserError, match=r"expected 2 pictures, one for each <\|vision_start\|>"):
+        ours.logits(f"{MARK}{MARK}", image=Image.new("RGB", (9, 9)))
+    for change in ({"positions": {"kind": "rotary"}}, {"window": 4}):
+        config = ours.config.model_dump(mode="json")
+        config["decoder"] |= change
+        with pytest.raises(ValueError, match="pictures of any size need"):
+            ModelConfig.model_validate(config)
+
+
+def test_the_page_shows_texts_and_refuses_pictures(opened):
+    _, ours = opened
+    session = Session(ours, name="small", text="what is this")
+    recording = session.passes.get(session.start).recording
+    expected = ours.logits("what is this")
+    assert (recording.value("head.logits") - expected).abs().max() < 1e-5
+    session = Session(ours, name="small", text="what", image=Image.new("RGB", (9, 9)))
+    with pytest.raises(UserError, match="the page shows no pictures of any size"):
+        session.passes.get(session.start)
