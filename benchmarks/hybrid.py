@@ -122,7 +122,7 @@ def hybrid(*, rounds: int = 5, quick: Annotated[bool, Parameter(negative="")] = 
         figures: list[Figure] = []
         for name, changes in CONFIGS.items():
             torch.manual_seed(0)
-            given = SIZES | changes | (QUICK if quick else {})
+            given: dict[str, Any] = SIZES | changes | (QUICK if quick else {})
             kinds = (
                 {"layer_types": given["layer_types"][: given["num_hidden_layers"]]} if "layer_types" in given else {}
             )

@@ -63,7 +63,7 @@ def _limits(place: int, ours: str) -> Field:
         own = ours["decoder"]["mixer"]
         return [own["least_step"], {"__float__": "Infinity"} if own["most_step"] is None else own["most_step"]]
 
-    return computed("time_step_limit", f"decoder.mixer.{ours}", read=read, write=write, default=(0.0, inf))
+    return computed("time_step_limit", f"decoder.mixer.{ours}", read=read, write=write, default=[0.0, inf])
 
 
 LIMITS = (_limits(0, "least_step"), _limits(1, "most_step"))
