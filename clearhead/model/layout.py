@@ -229,6 +229,49 @@ class Layout:
         return _Unpack.apply(stored, self.stored[: len(stored)], len(self.rows), b * t).unflatten(0, (b, t))
 
 
+@dataclass(frozen=True)
+class Apart:
+    """The documents of a batch as rows of their own, so that no number is made for two cells of different ones."""
+
+    __repr__ = brief
+
+    layout: Layout
+    """w l"""
+    cells: Tensor
+    """n: the cells of this layout, of all documents."""
+    sources: Tensor
+    """n: the cell that each has in the batch."""
+
+    @classmethod
+    def of(cls, batch: Layout) -> Self:
+        """The documents of a padded batch."""
+        assert batch.documents is not None
+        own = (
+            batch.documents + (torch.arange(batch.grid[0], device=batch.documents.device) << 2 * COLUMN - ROW)[:, None]
+        )
+        sources = torch.arange(own.numel(), device=own.device)
+        sources = sources if batch.valid is None else sources[batch.valid.flatten()]
+        _, number, counts = own.flatten()[sources].unique(return_inverse=True, return_counts=True)
+        order = number.argsort(stable=True)
+        number, length = number[order], int(counts.max())
+        cells = number * length + torch.arange(len(number), device=own.device) - (counts.cumsum(0) - counts)[number]
+        found = cls(Layout((len(counts), length), own), cells, sources[order])
+        positions = found.rows(batch.positions.expand(batch.grid)[..., None])[..., 0]
+        valid = found.rows(torch.ones_like(own, dtype=torch.bool)[..., None])[..., 0]
+        return replace(found, layout=replace(found.layout, positions=positions, valid=None if valid.all() else valid))
+
+    def rows(self, x: Tensor) -> Tensor:
+        """b t d -> w l d, zeros in padding."""
+        w, length = self.layout.grid
+        found = x.new_zeros(w * length, x.shape[-1])
+        return found.index_copy(0, self.cells, x.flatten(0, 1)[self.sources]).unflatten(0, (w, length))
+
+    def back(self, rows: Tensor, x: Tensor) -> Tensor:
+        """w l d -> b t d, zeros in padding; `x` has that shape."""
+        found = torch.zeros_like(x).flatten(0, 1).index_copy(0, self.sources, rows.flatten(0, 1)[self.cells])
+        return found.view_as(x)
+
+
 class _Pack(torch.autograd.Function):
     """c ... -> m ...; only the first n rows have a gradient."""
 

@@ -23,7 +23,7 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.experts import Router, counted_load, tell_layout
 from clearhead.model.fast.activation_checkpointing import keep_activations
 from clearhead.model.fast.snapshot import obstacle
-from clearhead.model.layout import Layout, Tokens, axes_of, check_tokens, in_picture
+from clearhead.model.layout import Apart, Layout, Tokens, axes_of, check_tokens, in_picture
 from clearhead.model.linear import Table
 from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Part
@@ -141,12 +141,18 @@ class Stack(Part):
                 raise UserError(f"target: expected one row a source, {memory[1].grid[0]}, got {tokens.grid[0]}")
             memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
-        biases = {kind: self.attn_bias(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
+        splits = self.config.window is not None and self.reads_grids and not tracing()
+        apart = Apart.of(self.in_windows(queries)) if splits else None
+        kinds = [kind for kind in dict.fromkeys(self.kinds) if apart is None or not kind.windowed]
+        biases = {kind: self.attn_bias(queries, keys, kind=kind, dtype=x.dtype) for kind in kinds}
         memory_bias = None if memory is None else AttentionBias.between(queries, memory[1], dtype=x.dtype)
         onto = None if reads is None or cache is not None else self.last_layout(queries, reads)
         for i, block in enumerate(self.blocks):
             again = self.recompute and self.training and obstacle(block) is None
             run = partial(checkpoint, keep_activations(block), use_reentrant=False) if again else block
+            if apart is not None and self.kinds[i].windowed:
+                x = self.run_apart(run, x, apart)
+                continue
             x = run(
                 x,
                 queries,
@@ -205,10 +211,9 @@ class Stack(Part):
         """The attention bias of the layers of a kind."""
         attn = next((block.attn for block in self.blocks if isinstance(block.attn, Attention)), None)
         window = self.config.window if kind.windowed else None
-        if window and isinstance(self.config.input, GridInput):
-            _, row, column = axes_of(queries.positions)
-            queries = keys = replace(queries, documents=in_picture(row // window, column // window))
-            window = None
+        if kind.windowed and self.reads_grids:
+            queries, window = self.in_windows(queries), None
+            keys = queries
         return AttentionBias.between(
             queries,
             keys,
@@ -218,6 +223,21 @@ class Stack(Part):
             dtype=dtype,
             fused=attn is None or not attn.is_explicit(queries.grid[1], keys.grid[1], dtype, keys.positions.device),
         )
+
+    @property
+    def reads_grids(self) -> bool:
+        """True if a window is a square of patches."""
+        return isinstance(self.config.input, GridInput)
+
+    def in_windows(self, layout: Layout) -> Layout:
+        """The layout of patches, with a document for each square of them."""
+        side, (_, row, column) = self.config.window or 1, axes_of(layout.positions)
+        return replace(layout, documents=in_picture(row // side, column // side).expand(layout.grid))
+
+    def run_apart(self, block: Callable[..., Tensor], x: Tensor, apart: Apart) -> Tensor:
+        """The result of a block that attends within windows, each of which is a row of its own."""
+        bias = AttentionBias.between(apart.layout, apart.layout, positions=self.positions, dtype=x.dtype)
+        return apart.back(block(apart.rows(x), apart.layout, bias), x)
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
         """Raises UserError for a position without a vector. With `counted`, each cell of the grid is one position."""
