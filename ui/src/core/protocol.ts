@@ -119,7 +119,7 @@ export interface ModelConfig {
 
 /** A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm. */
 export interface StackConfig {
-  input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
+  input: { kind: "tokens" | "patches" | "grid" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; frames?: number; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
   d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding;
   mixer: { kind: "short_convolution" | "state_space" | "selective_scan" | "gated_delta" | "time_mixing" | string; layers: number[] | null; beside: boolean; width?: number; bias?: boolean; n_heads?: number; d_head?: number; d_state?: number; n_groups?: number; conv_bias?: boolean; norm?: "gated" | "before_gate" | null; factors?: [number, number, number, number, number] | null; least_step?: number; most_step?: number | null; d_inner?: number | null; rank?: number; norms?: "weight" | "none" | null; norms_eps?: number; n_key_heads?: number | null; d_key?: number; d_value?: number } | null;
   mixing_layers: number[] | null; ffn_layers: number[] | null; n_groups: number | null; n_kv_heads: number | null;
@@ -154,7 +154,7 @@ export interface Latent {
 export interface Rotary {
   kind: "rotary"; base: number; fraction: number; frequencies: number[] | null;
   scaling: { kind: "linear" | "wavelength" | "yarn" | "long" | "dynamic"; factor?: number; low_factor?: number; high_factor?: number; original_length?: number; beta_fast?: number; beta_slow?: number; attention_factor?: number | null; truncate?: boolean; divisors?: number[]; longer?: number[] | null } | null;
-  trained_length: number | null;
+  sections: [number, number, number] | null; trained_length: number | null;
 }
 
 /** A norm of another package. Its module, a `clearhead.model.norm.Norm`, is built from it, the width and `axes`. */
@@ -183,12 +183,12 @@ export interface Experts {
 /** Pictures that a tower reads, and whose vectors take the places of marks in a text (Liu et al. 2023, 4.1). */
 export interface PictureInput {
   tower: StackConfig; projector: Projector; mark_id: number; keeps_first: boolean; sees: "past" | "picture" | "prompt";
-  first_id: number | null; last_id: number | null; around: string; tiles: boolean;
+  first_id: number | null; last_id: number | null; video_id: number | null; around: string; tiles: boolean;
 }
 
 /** W join(Norm(pool(states))), or with an activation W2 act(W1 …): one vector of the text model for some patches. */
 export interface Projector {
-  pool: number; join: number; norm_eps: number | null; activation: string | null; bias: boolean;
+  pool: number; join: number; norm_eps: number | null; activation: string | null; width: number | null; bias: boolean;
 }
 
 /** The distribution of a new network's weights. */
