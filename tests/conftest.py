@@ -29,8 +29,8 @@ gc.disable()
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = "CLEARHEAD_SHARED_DATA"
-LONGEST = ("test_checks.py", "test_pages.py", "test_ui.py", "test_processors.py", "test_ranks.py", "test_signals.py")
-"""Files with a test of many seconds, which come first: a process that begins one last would end alone."""
+LONGEST = ("test_ui.py", "test_pages.py", "test_checks.py", "test_processors.py", "test_ranks.py", "test_signals.py")
+"""Files with a test of many seconds, the longest first: a process that begins one last would end alone."""
 LOOPBACK = ("127.", "::1", "localhost")
 
 # The same examples on every run, judged by what they compute and never by how long it took.
@@ -39,12 +39,21 @@ settings.register_profile("thorough", settings.get_profile("clearhead"), max_exa
 settings.load_profile("clearhead")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, and else as they stand. What drives a browser gets a second try, and the summary names it."""
+    """Each process begins with long tests; all others as they stand. What drives a browser gets a second try."""
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    n = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    rest = [item for item in items if item.path.name not in LONGEST]
+    dealt = list[pytest.Item]()
+    for k in range(n):  # Of what is left, process k is given the first 1 / (n - k).
+        own = [item for name in LONGEST[k::n] for item in items if item.path.name == name]
+        fill = max(0, (len(items) - len(dealt)) // (n - k) - len(own))
+        dealt += [*own, *rest[:fill]]
+        rest = rest[fill:]
+    items[:] = [*dealt, *rest]
 
 
 @pytest.hookimpl(tryfirst=True)
