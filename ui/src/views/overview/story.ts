@@ -112,7 +112,7 @@ export function quoted(tokens: readonly Token[], i: number): string {
 export const spelt = (text: string): string => t("overview.quoted", { text: wordOf(text).trim() || text });
 
 /** A vector's answer: how alike it is to that of a text, or to itself. */
-export const likeness = (text: string): string => (text ? t("overview.likeness", { text: short(text, 80) }) : t("overview.likeness_own"));
+export const likeness = (text: string): string => (text ? t("overview.likeness", { text: short(text, 36).replace(/ \S*…$/, " …") }) : t("overview.likeness_own"));
 
 /** From this share of the answer on, a head or a curve decides something. */
 export const DECIDES = 0.02;
