@@ -87,6 +87,7 @@ const followers: Record<string, string> = {
   "own.": "add play save open undo close up down remove ask choices because",
   "walk.": "printed here",
   "walk.verdict.": "reproduces rounding wrong nothing_printed cannot_be_checked",
+  "what.": "goes.norm goes.position goes.closed stays.norm stays.position stays.closed",
 };
 const composed = Object.entries(followers).flatMap(([prefix, names]) => names.split(" ").map((name) => prefix + name));
 

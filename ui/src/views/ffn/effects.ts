@@ -32,11 +32,11 @@ export async function sharesWith(app: Explorer, each: Edit[][], signal: AbortSig
 }
 
 /** Says in a component what the answer becomes with some edits. */
-export function whatIf(key: string, edits: () => Edit[] | null): { readonly said: string } {
+export function whatIf(what: string, edits: () => Edit[] | null): { readonly said: string } {
   const app = explorer(), found = load((signal) => { const own = edits(); return own?.length ? sharesWith(app, [own], signal) : null; });
   return { get said() {
     if (!found.value) return "";
     const { word, ...all } = found.value, [was, p] = [all.was, all.p[0]!].map(percent);
-    return t(key, { then: t(p === was ? "what.stays" : "what.goes", { word, was, p }) });
+    return t(`what.${p === was ? "stays" : "goes"}.${what}`, { word, was, p });
   } };
 }
