@@ -150,6 +150,15 @@ def test_about_of_a_model_without_a_tokenizer() -> None:
         ask(session, "tokenize", text="a")
 
 
+@pytest.mark.parametrize("head", [c.ClassificationHead(n_labels=2), c.VectorHead(), c.LanguageHead()])
+@pytest.mark.parametrize("text", ["3 1 2", "3 ² 1"])
+def test_what_a_model_of_numbers_does_is_asked_of_those_that_write(head: c.Head, text: str) -> None:
+    """Four rows of numbers are written to find one that sorts."""
+    config = c.ModelConfig(decoder=stack(input=WORDS), head=head)
+    about, _ = ask(Session(Model(Transformer(config).eval()), name="bare", text=text), "about")
+    assert about["task"] is None
+
+
 def test_labels_and_what_is_asked_are_told() -> None:
     config = c.ModelConfig(encoder=stack(), head=c.ClassificationHead(n_labels=2, labels=("bad", "good")))
     session = Session(model_of(config), name="labels", text="one two")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.analysis.features import Features
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import ModelConfig, NoHead, PatchInput, TokenInput, VectorHead
+from clearhead.config import LanguageHead, ModelConfig, NoHead, PatchInput, TokenInput, VectorHead
 from clearhead.data.sentences import senses
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
@@ -170,12 +171,15 @@ def _task(opened: Opened) -> str | None:
     model = opened.model
     if model.is_encoder_decoder:
         figures = opened.folder / "figures.json" if opened.folder else None
-        known = parse(figures.read_bytes(), str(figures)) if figures and figures.is_file() else None
+        known = None
+        if figures and figures.is_file():
+            with suppress(UserError):
+                known = parse(figures.read_bytes(), str(figures))
         language = known.get("language") if isinstance(known, dict) else None
         return language if isinstance(language, str) else None
-    if model.has_tokenizer or model.config.encoder is not None:
+    if model.has_tokenizer or model.config.encoder is not None or not isinstance(model.config.head, LanguageHead):
         return None
-    given = [int(x) for x in opened.start.text.split() if x.isdigit()]
+    given = [int(x) for x in opened.start.text.split() if x.isdecimal()]
     reads, longest = model.config.first.input, model.config.output.max_length or len(given)
     if (
         not isinstance(reads, TokenInput)
