@@ -77,8 +77,8 @@ class _Packed:
     matrix: Tensor
 
 
-_kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
-"""Packed matrices by the first linear map of each group that still exists."""
+_kept: WeakKeyDictionary[nn.Linear, dict[str, _Packed]] = WeakKeyDictionary()
+"""Packed matrices by the first linear map of each group that still exists, and by their order."""
 
 
 def packed(network: Transformer, *, rows: int = 1) -> Transformer:
@@ -86,9 +86,8 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
 
     Each is by a packed matrix or by the matrix as it is, by oneDNN or PyTorch's own: what is quickest for `rows` rows
     on this machine, which is timed once. The copy belongs to the caller. Later writes to a matrix do not reach a
-    packed one.
-    Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
-    again what has changed, by whatever means. `forget` frees them.
+    packed one. Packed matrices are kept for the next call, one in each order that was asked for. It compares a
+    fingerprint of every byte of the weights and packs again what has changed, by whatever means. `forget` frees them.
     """
     if obstacle(network) is not None:
         return network
@@ -96,10 +95,10 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
     groups = [group for group, way in ways.items() if way in COPIES]
     found: dict[Group, _Packed] = {}
     for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
-        known, way = _kept.get(group[0]), ways[group]
-        if known is None or (known.way, known.fingerprints) != (way, fingerprints):
-            matrix = WAYS[way][0](concatenated(group).weight.detach())
-            known = _kept[group[0]] = _Packed(way, fingerprints, matrix)
+        way, kept = ways[group], _kept.setdefault(group[0], {})
+        known = kept.get(way)
+        if known is None or known.fingerprints != fingerprints:
+            known = kept[way] = _Packed(way, fingerprints, WAYS[way][0](concatenated(group).weight.detach()))
         found[group] = known
     return _with(network, ways, found)
 
@@ -109,11 +108,10 @@ def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     ways = {group: recall_tuned(*_choice(group, rows)) for group in _worth_packing(network)}
     if None in ways.values():
         return network
-    groups = [group for group, way in ways.items() if way in COPIES]
-    kept = {group: known for group in groups if (known := _kept.get(group[0])) is not None}
-    found = {group: known for group, known in kept.items() if known.way == ways[group]}
-    is_ready = len(found) == len(groups)
-    if is_ready and [known.fingerprints for known in found.values()] == _fingerprints(groups):
+    kept = {group: _kept.get(group[0], {}).get(str(way)) for group, way in ways.items() if way in COPIES}
+    found = {group: known for group, known in kept.items() if known is not None}
+    is_ready = len(found) == len(kept)
+    if is_ready and [known.fingerprints for known in found.values()] == _fingerprints([*found]):
         return _with(network, ways, found)
     return network
 
@@ -170,8 +168,10 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
         return lambda: [product(x, matrix, None) for matrix in matrices]
 
     name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
-    by_inputs = "" if group[0].weight.is_contiguous() else ", stored by inputs"
-    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {way: partial(prepared, way) for way in WAYS}
+    is_turned = not group[0].weight.is_contiguous()
+    ways = [way for way in WAYS if not (is_turned and WAYS[way][0] is _by_inputs)]
+    by_inputs = ", stored by inputs" if is_turned else ""
+    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {way: partial(prepared, way) for way in ways}
 
 
 def _fingerprints(groups: list[Group]) -> list[list[int]]:

@@ -77,13 +77,13 @@ def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None):
     network = small.decoder()
     assert ready(network) is network
     packed(network)
-    first = {linear: one.matrix for linear, one in packing._kept.items()}
+    first = {linear: kept["packed"].matrix for linear, kept in packing._kept.items()}
     assert kinds(ready(network)) == {"PackedLinear"}
     with torch.no_grad():
         network.get_parameter("decoder.blocks.0.ffn.up.weight").mul_(2)
     assert ready(network) is network, "some matrix would have to be packed"
     packed(network)
-    changed = [linear for linear, one in packing._kept.items() if one.matrix is not first[linear]]
+    changed = [linear for linear, kept in packing._kept.items() if kept["packed"].matrix is not first[linear]]
     assert changed == [network.get_submodule("decoder.blocks.0.ffn.up")]
     forget(network)
     assert ready(network) is network
@@ -94,16 +94,16 @@ def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None):
     assert len(packing._kept) < before
 
 
-def test_another_order_is_another_copy(tiny_pays: None, monkeypatch):
-    network = small.decoder()
-    packed(network)
-    for rows, way in ((8, "by inputs, plain"), (1, "packed")):
+def test_each_order_is_a_copy_that_is_kept(tiny_pays: None, monkeypatch):
+    network, ways = small.decoder(), {1: "packed", 8: "by inputs, plain"}
+    for rows, way in ways.items():
         monkeypatch.setattr(packing, "autotune", lambda question, ways, way=way: way)
         monkeypatch.setattr(packing, "recall_tuned", lambda question, ways, way=way: way)
         assert ready(network, rows=rows) is network, "what is kept has another order"
         packed(network, rows=rows)
-        kept = {one.way for linear, one in packing._kept.items() if linear in {*network.modules()}}
-        assert (kept, kinds(ready(network, rows=rows))) == ({way}, {"PackedLinear"})
+        assert kinds(ready(network, rows=rows)) == {"PackedLinear"}
+    orders = {tuple(kept) for linear, kept in packing._kept.items() if linear in {*network.modules()}}
+    assert orders == {tuple(ways.values())}
 
 
 def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch):
