@@ -54,7 +54,9 @@ def mixer(**defaults: JsonValue) -> tuple[FieldRule, ...]:
 def _limits(place: int, ours: str) -> Field:
     """One of the two limits of the step."""
 
-    def read(limits: Sequence[Any], _: Values) -> float | None:
+    def read(limits: Sequence[Any] | None, _: Values) -> float | None:
+        if limits is None:
+            raise UserError("expected two numbers for time_step_limit, got null; leave it out for no limits")
         limit = limits[place]
         limit = float(limit["__float__"] if isinstance(limit, dict) else limit)
         return None if limit == inf else limit
@@ -335,7 +337,7 @@ def _inner(values: Values) -> int:
 def _own_width(width: Any, values: Values) -> Any:
     fits = _inner(values) // values["mamba_n_heads"]
     if width not in ("auto", fits):
-        raise UserError(f"expected mamba_d_ssm / mamba_n_heads = {fits} for mamba_d_head, got {width}")
+        raise UserError(f"expected {fits}, the width of all heads by mamba_n_heads, for mamba_d_head, got {width}")
     return fits
 
 
