@@ -137,12 +137,17 @@ class Reader:
         return source_tokens(self.words) if len(self.config.stacks) == 2 else template_tokens(self.words)
 
     def with_images(
-        self, text: str, image: Images = None, *, encode: Callable[[str], list[int]] | None = None
+        self,
+        text: str,
+        image: Images = None,
+        *,
+        encode: Callable[[str], list[int]] | None = None,
+        most: int | None = None,
     ) -> Tokens:
         """The ids of a text and the pictures within it, whose marks are repeated for each of their vectors.
 
         Pictures stand before a text that has no mark. `encode` reads the text (default: `ids`). Raises UserError unless
-        there are as many marks as pictures.
+        there are as many marks as pictures, and if pictures of any size have more than `most` vectors.
         """
 
         def row(text: str) -> Tokens:
@@ -158,7 +163,7 @@ class Reader:
         text = marks.placed(text, len(images))
         if not images:
             return row(text)
-        pixels, grids = self.pictures.framed(images)
+        pixels, grids = self.pictures.framed(images, most=most)
         encode = self.words.encode if marks.begins else encode
         grid = torch.tensor(grids) if self.config.pictures.any_size else None
         return replace(row(marks.spelled(text, grids)), pictures=torch.from_numpy(pixels), grids=grid)

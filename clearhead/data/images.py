@@ -356,13 +356,23 @@ class ImageProcessor:
     def __call__(self, images: Sequence["Picture"]) -> NDArray[np.float32]:
         return self.values(self.sized(images))
 
-    def framed(self, images: Sequence["Picture"]) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
+    def framed(
+        self, images: Sequence["Picture"], *, most: int | None = None
+    ) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
         """n c y x: the frames of all pictures, and the rows and columns of the tiles of each, as in `frames`.
 
         n p k: the patches of pictures of any size, square by square, and the rows and columns of the patches of each.
+        Raises UserError as soon as these have more squares than `most`.
         """
         if (side := self.config.patch_size) is not None and (join := self.config.merge_size) is not None:
-            read = [self.values(self.resized(one, where=f"images[{i}]")[None])[0] for i, one in enumerate(images)]
+            read, squares = list[NDArray[np.float32]](), 0
+            for i, one in enumerate(images):
+                read.append(self.values(self.resized(one, where=f"images[{i}]")[None])[0])
+                squares += read[-1][0].size // (side * join) ** 2
+                if most is not None and squares > most:
+                    raise UserError(
+                        f"images[{i}]: expected at most {most} tokens in all pictures, got {squares} so far"
+                    )
             return patches_of(read, side, join), [(one.shape[1] // side, one.shape[2] // side) for one in read]
         each = [self.frames(image, where=f"images[{i}]") for i, image in enumerate(images)]
         return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]

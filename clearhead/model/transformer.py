@@ -151,7 +151,7 @@ class Stack(Part):
             again = self.recompute and self.training and obstacle(block) is None
             run = partial(checkpoint, keep_activations(block), use_reentrant=False) if again else block
             if apart is not None and self.kinds[i].windowed:
-                x = self.run_apart(run, x, apart)
+                x = self.run_apart(run, self.kinds[i], x, apart)
                 continue
             x = run(
                 x,
@@ -234,9 +234,10 @@ class Stack(Part):
         side, (_, row, column) = self.config.window or 1, axes_of(layout.positions)
         return replace(layout, documents=in_picture(row // side, column // side).expand(layout.grid))
 
-    def run_apart(self, block: Callable[..., Tensor], x: Tensor, apart: Apart) -> Tensor:
+    def run_apart(self, block: Callable[..., Tensor], kind: LayerKind, x: Tensor, apart: Apart) -> Tensor:
         """The result of a block that attends within windows, each of which is a row of its own."""
-        bias = AttentionBias.between(apart.layout, apart.layout, positions=self.positions, dtype=x.dtype)
+        encoding = self.encoding(kind)
+        bias = AttentionBias.between(apart.layout, apart.layout, positions=encoding, dtype=x.dtype)
         return apart.back(block(apart.rows(x), apart.layout, bias), x)
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
@@ -291,9 +292,9 @@ class Pictures(Part):
         The text goes on after as many places as the picture's longer side has vectors   (Wang et al. 2024, 2.1)
         """
         patches, grids, side = tokens.pictures, tokens.grids, self.config.projector.join
-        if patches is None or grids is None or len(grids) != len(patches) or ((grids < 1) | (grids % side > 0)).any():
+        if patches is None or grids is None or len(grids) != len(patches) or ((grids < 1) | (grids % side != 0)).any():
             raise UserError(f"pictures: expected tokens.grids, rows and columns of patches in multiples of {side}")
-        cells, marks = grids // side, tokens.ids == self.config.mark_id
+        cells, marks = grids.long() // side, tokens.ids == self.config.mark_id
         each, n = cells.prod(1, keepdim=True), int(marks.sum())
         if n != int(each.sum()) or int(each.max()) * side**2 > patches.shape[1]:
             expected = f"{int(each.sum())} marks, tokens {self.config.mark_id}, one for each vector of {len(grids)}"
@@ -305,7 +306,7 @@ class Pictures(Part):
         at = in_picture(rows, column[..., None, None] * side + inside).flatten(1)
         valid = None if real.all() else real.repeat_interleave(side**2, 1)
         states, _ = self.tower(Tokens(patches, valid, positions=at))
-        steps = torch.zeros_like(tokens.ids) + (1 if tokens.valid is None else tokens.valid)
+        steps = torch.zeros_like(tokens.ids, dtype=torch.int64) + (1 if tokens.valid is None else tokens.valid)
         steps[marks] = torch.where(square == each - 1, cells.amax(1, keepdim=True), 0)[real]
         at = steps.cumsum(1) - steps
         at[marks] += in_picture(row, column)[real]

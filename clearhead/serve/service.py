@@ -166,7 +166,9 @@ class Service:
             raise self.too_long(f"{len(pictures)} pictures of {least}", "messages")
         else:
             with _blamed("messages"):
-                row = self.model.here(reader.with_images(text, [*pictures], encode=tokenizer.encode))
+                row = self.model.here(
+                    reader.with_images(text, [*pictures], encode=tokenizer.encode, most=self.most_tokens)
+                )
             ids = row.ids[0].tolist()
             if len(ids) > self.most_tokens:
                 raise self.too_long(str(len(ids)), "messages")

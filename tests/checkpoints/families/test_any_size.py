@@ -15,7 +15,7 @@ from clearhead.data.images import ImageConfig, ImageProcessor
 from clearhead.errors import UserError
 from clearhead.explorer.session import Session
 from clearhead.generation import Finished, generate
-from clearhead.model import Tokens
+from clearhead.model import Tokens, Transformer
 from clearhead.model.cache import FixedCache
 from clearhead.model.layout import axes_of
 from clearhead.trace import trace
@@ -107,6 +107,19 @@ def test_a_patch_reaches_its_window_and_beyond_in_full_layers(opened):
     assert reached(0) == [*range(16)]
 
 
+def test_windows_have_positions_of_their_own_traced_or_not(opened):
+    _, ours = opened
+    config = ours.config.model_dump(mode="json")
+    tower = config["pictures"]["tower"]
+    tower["window_positions"] = tower["positions"] | {"base": 7.0}
+    torch.manual_seed(0)
+    network, tokens = Transformer(ModelConfig.model_validate(config)).eval(), batch(ours)
+    with torch.no_grad():
+        plain = network(tokens)
+        with trace(network):
+            torch.testing.assert_close(plain, network(tokens), atol=1e-6, rtol=1e-6)
+
+
 def test_rows_and_columns_are_counted_within_a_picture(opened):
     _, ours = opened
     seen = ours.network.see(batch(ours))
@@ -190,6 +203,9 @@ def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
         ours.logits("what", image=Image.new("RGB", (1, 300)))
     with pytest.raises(UserError, match=r"expected 2 pictures, one for each <\|vision_start\|>"):
         ours.logits(f"{MARK}{MARK}", image=Image.new("RGB", (9, 9)))
+    large = Image.new("RGB", (400, 400))
+    with pytest.raises(UserError, match=r"images\[0\]: expected at most 9 tokens in all pictures, got"):
+        ours.reader.with_images(f"{MARK}{MARK}", [large, large], most=9)
     for change in ({"positions": {"kind": "rotary"}}, {"window": 4}):
         config = ours.config.model_dump(mode="json")
         config["decoder"] |= change

@@ -12,7 +12,7 @@ from clearhead.checkpoints.families.decoders.llama import WINDOW, llama_like
 from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.pictures_and_sounds.pictures import Sight, text_part, tower_of, written_tower
 from clearhead.checkpoints.families.pictures_and_sounds.vit import square
-from clearhead.checkpoints.families.shared import bare, sizes, width_of, window_layers
+from clearhead.checkpoints.families.shared import MOST_LAYERS, bare, sizes, width_of, window_layers
 from clearhead.checkpoints.weights.fields import REQUIRED, Field, FieldRule, Values, computed, ignored, implied, same
 from clearhead.checkpoints.weights.mapping import Rule, modules, rename, reshape, split
 from clearhead.config import GridInput, ModelConfig
@@ -31,7 +31,7 @@ def _reach(side: int | None, ours: Values) -> int:
 
 
 def _windowed(values: Values) -> list[int]:
-    return sorted({*range(values["depth"])} - {*values["fullatt_block_indexes"]})
+    return sorted({*range(min(values["depth"], MOST_LAYERS))} - {*values["fullatt_block_indexes"]})
 
 
 def _full(layers: Sequence[int] | None, ours: Values) -> list[int]:
