@@ -70,9 +70,8 @@ Group = tuple[nn.Linear, ...]
 
 @dataclass(frozen=True)
 class _Packed:
-    """A packed matrix, how it is packed, and the fingerprints of the weights that it was made from."""
+    """A packed matrix, and the fingerprints of the weights that it was made from."""
 
-    way: str
     fingerprints: list[int]
     matrix: Tensor
 
@@ -98,17 +97,18 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
         way, kept = ways[group], _kept.setdefault(group[0], {})
         known = kept.get(way)
         if known is None or known.fingerprints != fingerprints:
-            known = kept[way] = _Packed(way, fingerprints, WAYS[way][0](concatenated(group).weight.detach()))
+            known = kept[way] = _Packed(fingerprints, WAYS[way][0](concatenated(group).weight.detach()))
         found[group] = known
     return _with(network, ways, found)
 
 
 def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     """The copy that `packed` makes, if it needs no timing and no packing; otherwise `network` itself."""
-    ways = {group: recall_tuned(*_choice(group, rows)) for group in _worth_packing(network)}
-    if None in ways.values():
+    recalled = {group: recall_tuned(*_choice(group, rows)) for group in _worth_packing(network)}
+    ways = {group: way for group, way in recalled.items() if way is not None}
+    if len(ways) < len(recalled):
         return network
-    kept = {group: _kept.get(group[0], {}).get(str(way)) for group, way in ways.items() if way in COPIES}
+    kept = {group: _kept.get(group[0], {}).get(way) for group, way in ways.items() if way in COPIES}
     found = {group: known for group, known in kept.items() if known is not None}
     is_ready = len(found) == len(kept)
     if is_ready and [known.fingerprints for known in found.values()] == _fingerprints([*found]):
@@ -129,10 +129,10 @@ def forget(network: Transformer) -> None:
             _kept.pop(module, None)
 
 
-def _with(network: Transformer, ways: Mapping[Group, str | None], found: Mapping[Group, _Packed]) -> Transformer:
+def _with(network: Transformer, ways: Mapping[Group, str], found: Mapping[Group, _Packed]) -> Transformer:
     instead: dict[nn.Module, nn.Module] = {m: DirectLinear(m) for g, way in ways.items() if way == "direct" for m in g}
     for group, known in found.items():
-        instead |= zip(group, parts(group, PackedLinear(group, known.matrix, known.way)), strict=True)
+        instead |= zip(group, parts(group, PackedLinear(group, known.matrix, ways[group])), strict=True)
     return cast("Transformer", shared_copy(network, instead)) if instead else network
 
 
