@@ -370,12 +370,8 @@ class ImageProcessor:
                 read.append(self.values(self.resized(one, where=f"images[{i}]")[None])[0])
                 squares += read[-1][0].size // (side * join) ** 2
                 if most is not None and squares > most:
-                    raise refuse(
-                        f"images[{i}]",
-                        f"at most {most} tokens in all pictures",
-                        f"{squares}",
-                        "give fewer or smaller ones",
-                    )
+                    asked = f"at most {most} tokens in all pictures"
+                    raise refuse(f"images[{i}]", asked, f"{squares}", "give fewer or smaller ones")
             return patches_of(read, side, join), [(one.shape[1] // side, one.shape[2] // side) for one in read]
         each = [self.frames(image, where=f"images[{i}]") for i, image in enumerate(images)]
         return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
