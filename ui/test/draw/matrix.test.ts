@@ -6,21 +6,20 @@ import { clear, page, press, show } from "./mounted";
 
 afterEach(clear);
 
-type Place = [number | null, number | null];
+type Place = [number, number];
 
 function matrix(n: number, more: object = {}) {
   const selected: Place[] = [];
-  const hovered: Place[] = [];
   const values = Float32Array.from({ length: n * n }, (_, i) => (i % n) / n);
   const labels = Array.from({ length: n }, (_, i) => `t${i}`);
   show((target) => mount(Matrix, {
     target,
     props: {
       values, rows: n, cols: n, rowLabels: labels, colLabels: labels, kind: "share", label: "Weights",
-      onselect: (r: number, c: number) => selected.push([r, c]), onhover: (...at: Place) => hovered.push(at), ...more,
+      onselect: (r: number, c: number) => selected.push([r, c]), ...more,
     },
   }));
-  return { selected, hovered };
+  return { selected };
 }
 
 /** The table of all cells: a picture has another beside it, of those around the chosen cell. */
@@ -46,11 +45,10 @@ test("closed cells are said to be masked, and are not zeros", () => {
 });
 
 test("arrows, Home, End and Page keys move; Enter picks", async () => {
-  const { selected, hovered } = matrix(20, { row: 0, col: 0 });
+  const { selected } = matrix(20, { row: 0, col: 0 });
   cell(0, 0).focus();
   await press("ArrowRight");
   await press("ArrowDown");
-  expect(hovered.at(-1)).toEqual([1, 1]);
   expect(document.activeElement).toBe(cell(1, 1));
   await press("End");
   await press("PageDown");
@@ -64,7 +62,7 @@ test("arrows, Home, End and Page keys move; Enter picks", async () => {
 
 test("a large matrix has pictures and a table of 32 x 32 that follows the keyboard", async () => {
   const { selected } = matrix(200);
-  expect(page.querySelectorAll("canvas").length).toBeGreaterThanOrEqual(2);
+  expect(page.querySelectorAll("canvas").length).toBe(1);
   expect(cells().length).toBe(32 * 32);
   expect([table().getAttribute("aria-rowcount"), table().getAttribute("aria-colcount")]).toEqual(["201", "201"]);
   expect(table().querySelector("caption")!.textContent).toMatch(/200 × 200.*largest/s);
