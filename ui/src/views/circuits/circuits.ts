@@ -90,6 +90,8 @@ export interface Spot { part: Part; x: number; y: number; score: number }
 
 /** Room around the parts: beside them for what goes in and the answer, above and below for their names. */
 export const ROOM = { left: 104, right: 104, top: 52, foot: 20 };
+/** Rows that many heads leave free in their middle, so that none of their names lies on a feed-forward. */
+const free = (heads: number): number => (heads > 8 ? 1.6 : 0);
 export interface Size { width: number; pitch: number }
 
 const crossesOf = (config: ModelConfig, stack: StackName): 2 | 3 => (stack === "decoder" && config.encoder ? 3 : 2);
@@ -98,7 +100,7 @@ const columnsOf = (config: ModelConfig, stack: StackName): number => 1 + (config
 
 /** Where a stack stands: its first column, and what is above and as high as its heads. The decoder comes after the encoder and lower. */
 export function bandOf(config: ModelConfig, stack: StackName, { pitch }: Size): { first: number; top: number; high: number } {
-  const after = stack === "decoder" && config.encoder, high = (config[stack]?.n_heads ?? 1) * pitch;
+  const after = stack === "decoder" && config.encoder, n = config[stack]?.n_heads ?? 1, high = (n + free(n)) * pitch;
   return { first: after ? columnsOf(config, "encoder") : 0, top: ROOM.top + (after ? Math.min(config.encoder!.n_heads, 4) * pitch / 2 : 0), high };
 }
 
@@ -136,5 +138,6 @@ export function placed({ key, kind, stack, layer, part, head, side }: Part, conf
   const crosses = crossesOf(config, stack), first = 1 + layer * crosses;
   if (kind === "feature") return [first + columnOf(side.split(".")[3]!, crosses), (set.indexOf(key) + 0.5) / set.length];
   if (kind === "ffn") return [first + crosses - 1, 0.5];
-  return [first + (part === "cross" ? 1 : 0), (head + 0.5) / (config[stack]?.n_heads ?? 1)];
+  const n = config[stack]?.n_heads ?? 1;
+  return [first + (part === "cross" ? 1 : 0), (head + 0.5 + (2 * head < n ? 0 : free(n))) / (n + free(n))];
 }

@@ -17,8 +17,8 @@ export function partTitle(at: string, config: ModelConfig, brief = false): strin
   return t("crumb.part", { block: placeName({ config }, { stack, layer }), part: what }) + (!brief && /^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
 }
 
-/** Where most of what a writer adds to the answer stands, if it is at one token. */
-export function wordIn(writer: string, { nodes }: CircuitsReply, tokens: readonly string[]): string {
+/** Where most of what a writer adds to the answer stands, if it is more than this share. */
+export function wordIn(writer: string, { nodes }: CircuitsReply, tokens: readonly string[], share = 0.5): string {
   const shares = (nodes[writer] ?? []).map(Math.abs), most = Math.max(...shares);
-  return most > 0.5 * shares.reduce((sum, one) => sum + one, 0) ? wordOf(tokens[shares.indexOf(most)] ?? "") : "";
+  return most > share * shares.reduce((sum, one) => sum + one, 0) ? wordOf(tokens[shares.indexOf(most)] ?? "") : "";
 }
