@@ -147,9 +147,11 @@ def test_turned_pairs(see) -> None:
         pairs = page.page.locator("main .pairs figure")
         assert pairs.count() == 4
         for i, pair in enumerate(pairs.all()):
-            assert pair.locator("figcaption").inner_text() == f"{i}, {i + 4}"
+            names, adds = pair.locator("figcaption").inner_text().split("\n")
             said = (pair.get_by_role("img").get_attribute("aria-label") or "").partition("θ = ")[2]
-            after = turned(q, 3)
+            after, beside = turned(q, 3), turned(k, 1)
+            assert names.strip() == f"{i}, {i + 4}"
+            right(adds, after[i] * beside[i] + after[i + 4] * beside[i + 4])
             all_right(said, theta[i], q[i], q[i + 4], after[i], after[i + 4])
         right(page.page.locator("main .score b").inner_text(), score(3, 1))
         (curve,) = page.tables("If only the key moves").values()
