@@ -51,8 +51,9 @@ USUAL_WORDS = 7
 """Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
 MOST_CHARACTERS = 200
 """The longest example."""
-MOST_ROWS, MOST_TRIED = 1000, 10
-"""The first rows of a classifier's data, and the most texts of them that are tried without each of their words."""
+MOST_ROWS, MOST_TRIED, MOST_SURE = 1000, 10, 3
+"""The first rows of a classifier's data, the most texts of them that are tried without each of their words, and those
+of each label that are shown."""
 
 
 def starts(
@@ -125,23 +126,25 @@ def _masked(model: Model, mask: str) -> list[RunRequest]:
 
 
 def _decided(model: Model) -> list[RunRequest]:
-    """The text of a classifier's own data whose answer falls most without one of its words, and the surest of each
-    label; none for other models.
+    """The text of a classifier's own data whose answer falls most without one of its words, and the three surest of
+    each label; none for other models.
     """
     head = model.config.head
     if not isinstance(head, ClassificationHead) or head.problem_type == "regression":
         return []
     cuts = [[words, *(words[:i] + words[i + 1 :] for i in range(len(words)))] for words in _usual(model)]
     scores = iter(model.classify([" ".join(words) for texts in cuts for words in texts]))
-    falls, sure = dict[str, float](), dict[str, tuple[float, str]]()
+    falls, sure = dict[str, float](), dict[str, list[tuple[float, str]]]()
     for words, *others in cuts:
         text, ((label, p), *_) = " ".join(words), next(scores)
         falls[text] = p - min(dict(next(scores))[label] for _ in others)
-        sure[label] = max(sure.get(label, (p, text)), (p, text))
+        sure.setdefault(label, []).append((p, text))
     if not falls:
         return []
     first = max(falls, key=lambda text: falls[text])
-    return [RunRequest(text=text) for text in dict.fromkeys([first, *(text for _, text in sorted(sure.values()))])]
+    ranks = itertools.zip_longest(*(sorted(texts, reverse=True)[:MOST_SURE] for texts in sure.values()))
+    surest = (one[1] for rank in ranks for one in rank if one)
+    return [RunRequest(text=text) for text in dict.fromkeys([first, *surest])]
 
 
 def _shown(model: Model) -> "list[Picture]":

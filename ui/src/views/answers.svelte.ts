@@ -38,12 +38,21 @@ export function askedAt(app: Explorer, run: Run): { position: number; token: Tok
   return run.tokens.slice(shift).map((token, position) => ({ position, token }));
 }
 
-/** By label, of the other examples that get it the one that gets it most surely. */
-export async function typicalOf(app: Explorer, { request }: Run): Promise<{ text: string; p: number }[]> {
-  const found: { text: string; p: number }[] = [];
-  for (const { text } of app.about.examples) {
+export interface Answered { text: string; id: number; p: number }
+
+/** The text and the examples with the label that each gets, the surest first. */
+export async function answered(app: Explorer, { request }: Run): Promise<Answered[]> {
+  const found: Answered[] = [];
+  for (const text of new Set([request.text, ...app.about.examples.map((one) => one.text)])) {
     const { id, p } = answerOf(await app.runOf({ ...request, text, edits: [] }), 0, null)!.top[0]!;
-    if (text !== request.text && p > (found[id]?.p ?? 0)) found[id] = { text, p };
+    found.push({ text, id, p });
   }
+  return found.sort((one, other) => other.p - one.p);
+}
+
+/** By label, of the other examples that get it the one that gets it most surely. */
+export async function typicalOf(app: Explorer, run: Run): Promise<Answered[]> {
+  const found: Answered[] = [];
+  for (const one of await answered(app, run)) if (one.text !== run.request.text) found[one.id] ??= one;
   return found;
 }
