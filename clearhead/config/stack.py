@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from clearhead.config.base import Config, Count, Probability, Width
 from clearhead.config.experts import Clamp, Experts
-from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput, WaveInput
+from clearhead.config.inputs import Continuous, GridInput, PatchInput, StackInput, TokenInput, WaveInput
 from clearhead.config.mechanism import Activation, Norm
 from clearhead.config.mixers import Mixer, TimeMixing
 from clearhead.config.positions import (
@@ -338,6 +338,8 @@ class StackConfig(Config):
         if not isinstance(reads, PatchInput):
             if isinstance(positions, LearnedGrid | RotaryGrid):
                 raise ValueError(f"positions of kind {positions.kind!r} need an input of patches, got {reads.kind}")
+            if isinstance(reads, GridInput) and not (isinstance(positions, Rotary) and positions.sections):
+                raise ValueError("an input of kind 'grid' needs positions.sections, which turn by row and column")
             return self
         if isinstance(positions, LearnedGrid) and positions.first > reads.n_first:
             raise ValueError(

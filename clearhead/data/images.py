@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
@@ -315,7 +316,7 @@ class ImageConfig(Preprocessor):
         values = {**own, **{name: value for name, value in document.items() if value is not None}}
         for older, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
             if (pixels := values.pop(older, None)) is not None and isinstance(size := values.get("size"), Mapping):
-                values["size"] = {**size, edge: pixels}
+                values["size"] = {**{name: n for name, n in size.items() if name != older}, edge: pixels}
         if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
             values["size"] = {"shortest_edge": size}
         if "max_image_size" in values:  # All tiles have one size, so that padding changes nothing.
@@ -359,31 +360,30 @@ class ImageProcessor:
     def framed(
         self, images: Sequence["Picture"], *, most: int | None = None
     ) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
-        """n c y x: the frames of all pictures, and the rows and columns of the tiles of each, as in `frames`.
+        """The values of pictures, and of each what `frames` says. Raises UserError for more squares than `most`."""
+        each, squares = list[tuple[NDArray[np.uint8], tuple[int, int]]](), 0
+        for i, image in enumerate(images):
+            each.append(self.frames(image, where=f"images[{i}]"))
+            squares += prod(each[-1][1]) // (self.config.merge_size or 1) ** 2
+            if most is not None and squares > most:
+                raise refuse(f"images[{i}]", f"at most {most} tokens in all pictures", squares, "give smaller ones")
+        return self.joined([frames for frames, _ in each]), [grid for _, grid in each]
 
-        n p k: the patches of pictures of any size, square by square, and the rows and columns of the patches of each.
-        Raises UserError as soon as these have more squares than `most`.
-        """
-        if (side := self.config.patch_size) is not None and (join := self.config.merge_size) is not None:
-            read, squares = list[NDArray[np.float32]](), 0
-            for i, one in enumerate(images):
-                read.append(self.values(self.resized(one, where=f"images[{i}]")[None])[0])
-                squares += read[-1][0].size // (side * join) ** 2
-                if most is not None and squares > most:
-                    asked = f"at most {most} tokens in all pictures"
-                    raise refuse(f"images[{i}]", asked, f"{squares}", "give fewer or smaller ones")
-            return patches_of(read, side, join), [(one.shape[1] // side, one.shape[2] // side) for one in read]
-        each = [self.frames(image, where=f"images[{i}]") for i, image in enumerate(images)]
-        return self.values(np.concatenate([frames for frames, _ in each])), [grid for _, grid in each]
+    def joined(self, frames: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """n c y x: the values of the frames of several pictures; or p k: the patches of pictures of any size."""
+        if (side := self.config.patch_size) is None or (join := self.config.merge_size) is None:
+            return self.values(np.concatenate(frames))
+        return np.concatenate([patches_of(self.values(one)[0], side, join) for one in frames])
 
     def frames(self, picture: "Picture", *, where: str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
         """n c y x: the tiles of a picture row by row, and the whole; and the rows and columns of its tiles.
 
-        A picture that is not cut has 0 of them.
+        At any size those of its patches; 0 of a picture that is not cut.
         """
         config = self.config
         if config.max_image_size is None:
-            return self.resized(picture, where=where)[None], (0, 0)
+            whole, side = self.resized(picture, where=where)[None], config.patch_size
+            return whole, (0, 0) if side is None else (whole.shape[2] // side, whole.shape[3] // side)
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
             size = config.size_of(image, where=where)

@@ -1,6 +1,5 @@
 """Sizes of pictures, and the tiles of one size or the patches that they are cut into. Imports no torch."""
 
-from collections.abc import Sequence
 from math import ceil, floor, sqrt
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,18 +95,14 @@ def tiles_of(
     return np.concatenate([tiles, whole[None]]), (rows, columns)
 
 
-def patches_of(images: Sequence[NDArray[np.float32]], side: int, join: int) -> NDArray[np.float32]:
-    """n p k: the patches of pictures c y x, one square of them after the other, and then zeros up to the most patches.
+def patches_of(image: NDArray[np.float32], side: int, join: int) -> NDArray[np.float32]:
+    """c y x -> p k: the patches of a picture, one square of them after the other   (Wang et al. 2024, 2.1)
 
-    A square has `join` x `join` patches of `side` x `side` pixels   (Wang et al. 2024, 2.1)
+    A square has `join` x `join` patches of `side` x `side` pixels.
     """
-    found = np.zeros((len(images), max(one[0].size for one in images) // side**2, len(images[0]) * side**2), np.float32)
-    for patches, image in zip(found, images, strict=True):
-        channels, height, width = image.shape
-        cells = image.reshape(channels, height // side // join, join, side, width // side // join, join, side)
-        own = cells.transpose(1, 4, 2, 5, 0, 3, 6).reshape(-1, channels * side**2)
-        patches[: len(own)] = own
-    return found
+    channels, height, width = image.shape
+    cells = image.reshape(channels, height // side // join, join, side, width // side // join, join, side)
+    return cells.transpose(1, 4, 2, 5, 0, 3, 6).reshape(-1, channels * side**2)
 
 
 def _multiples(width: int, height: int, side: int) -> tuple[int, int]:

@@ -202,8 +202,7 @@ class Attention(Combining):
             k, v, attn_bias, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), attn_bias.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
-        attend = self.explicit if self.is_explicit(q.shape[2], k.shape[2], x.dtype, q.device) else self.fused
-        z = _apart(attend(_together(q, n), k, v, attn_bias, group), n)
+        z = _apart(self.attend(_together(q, n), k, v, attn_bias, group), n)
         if self.gate is not None:
             gate = by_heads(layout.unpack(self.gate(x)), self.n_heads).sigmoid()
             z = tap(self, "read", z, "b h t k") * tap(self, "gate", gate, "b h t k")
@@ -247,6 +246,19 @@ class Attention(Combining):
             return False
         is_float32 = dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         return n_queries < FUSED_FROM or not is_float32 or torch.is_grad_enabled()
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
+        """softmax(Q K^T scale + bias + mask) V; of documents that are read alone, those of one length at once."""
+        if not attn_bias.documents:
+            explicit = self.is_explicit(q.shape[2], k.shape[2], q.dtype, q.device)
+            return (self.explicit if explicit else self.fused)(q, k, v, attn_bias, group)
+        rows = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+        z = v.new_zeros(len(rows[0]), self.n_heads, self.d_value)
+        for cells in attn_bias.documents:
+            own_q, own_k, own_v = (x[cells].transpose(1, 2) for x in rows)
+            own = self.attend(own_q, own_k, own_v, AttentionBias(), group)
+            z.index_copy_(0, cells.flatten(), own.transpose(1, 2).flatten(0, 1))
+        return z.unflatten(0, (len(q), -1)).transpose(1, 2)
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""

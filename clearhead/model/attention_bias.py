@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -160,6 +161,8 @@ class AttentionBias:
     """Distances of queries and keys, for an attention that has weights for them."""
     valid: Tensor | None = None
     """b s, bool: keys that are no padding; None for all."""
+    documents: Sequence[Tensor] = ()
+    """w l each: the cells of documents of one length, if each of them is attended to alone, without a mask."""
 
     @classmethod
     def between(

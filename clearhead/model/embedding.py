@@ -203,7 +203,8 @@ class GridEmbedding(Embedding):
         return Layout.of(tokens)
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
-        return self.patches(layout.pack(filmed(tokens.ids, **self.by)))
+        x = layout.pack(filmed(tokens.ids, **self.by))
+        return self.patches(x).to(x.dtype)  # Autocast would have all that follows in 16 bits.
 
     def vector_steps(self, to: Steps, stack: str, path: str) -> None:
         x = to.do(f"{path}.filmed", "film", f"{path}.patches", by={**self.by})

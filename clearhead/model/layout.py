@@ -54,8 +54,8 @@ class Tokens:
     types: Tensor | None = None
     """b t: segment types; None for all 0."""
     pictures: Tensor | None = None
-    """n c y x: the pictures within the texts, of all rows in the order of their marks; None for none. n p c: the
-    patches of pictures of any size."""
+    """n c y x: the pictures within the texts, of all rows in the order of their marks; None for none. p c: the
+    patches of pictures of any size, one picture after the other."""
     grids: Tensor | None = None
     """n 2: the rows and columns of the patches of pictures of any size."""
     vectors: Tensor | None = None
@@ -146,6 +146,16 @@ class Layout:
         """b t ... -> n ...: the valid cells of a value on the grid, in order."""
         return _real(grid, self.valid, self.rows)
 
+    def by_document(self) -> list[Tensor]:
+        """w l each: the cells of the batch's documents, those of one length together. No two rows share a document."""
+        cells = torch.arange(self.grid[0] * self.grid[1], device=self.positions.device)
+        own = cells // self.grid[1] << 2 * COLUMN - ROW
+        own = own if self.documents is None else own + self.documents.expand(self.grid).flatten()
+        cells = cells if self.valid is None else cells[self.valid.flatten()]
+        _, number, counts = own[cells].unique(return_inverse=True, return_counts=True)
+        cells, lengths = cells[number.argsort(stable=True)], counts.repeat_interleave(counts)
+        return [cells[lengths == n].view(-1, n) for n in counts.unique().tolist()]
+
     def only(self, read: Tensor | None) -> Self | None:
         """The packed layout of those valid cells that `read` marks, n, bool; None if it would store no fewer rows."""
         (b, t), device = self.grid, self.positions.device
@@ -227,49 +237,6 @@ class Layout:
         if len(self.rows) == b * t:
             return stored[: b * t].unflatten(0, (b, t))
         return _Unpack.apply(stored, self.stored[: len(stored)], len(self.rows), b * t).unflatten(0, (b, t))
-
-
-@dataclass(frozen=True)
-class Apart:
-    """The documents of a batch as rows of their own, so that no number is made for two cells of different ones."""
-
-    __repr__ = brief
-
-    layout: Layout
-    """w l"""
-    cells: Tensor
-    """n: the cells of this layout, of all documents."""
-    sources: Tensor
-    """n: the cell that each has in the batch."""
-
-    @classmethod
-    def of(cls, batch: Layout) -> Self:
-        """The documents of a padded batch."""
-        assert batch.documents is not None
-        own = (
-            batch.documents + (torch.arange(batch.grid[0], device=batch.documents.device) << 2 * COLUMN - ROW)[:, None]
-        )
-        sources = torch.arange(own.numel(), device=own.device)
-        sources = sources if batch.valid is None else sources[batch.valid.flatten()]
-        _, number, counts = own.flatten()[sources].unique(return_inverse=True, return_counts=True)
-        order = number.argsort(stable=True)
-        number, length = number[order], int(counts.max())
-        cells = number * length + torch.arange(len(number), device=own.device) - (counts.cumsum(0) - counts)[number]
-        found = cls(Layout((len(counts), length), own), cells, sources[order])
-        positions = found.rows(batch.positions.expand(batch.grid)[..., None])[..., 0]
-        valid = found.rows(torch.ones_like(own, dtype=torch.bool)[..., None])[..., 0]
-        return replace(found, layout=replace(found.layout, positions=positions, valid=None if valid.all() else valid))
-
-    def rows(self, x: Tensor) -> Tensor:
-        """b t d -> w l d, zeros in padding."""
-        w, length = self.layout.grid
-        found = x.new_zeros(w * length, x.shape[-1])
-        return found.index_copy(0, self.cells, x.flatten(0, 1)[self.sources]).unflatten(0, (w, length))
-
-    def back(self, rows: Tensor, x: Tensor) -> Tensor:
-        """w l d -> b t d, zeros in padding; `x` has that shape."""
-        found = torch.zeros_like(x).flatten(0, 1).index_copy(0, self.sources, rows.flatten(0, 1)[self.cells])
-        return found.view_as(x)
 
 
 class _Pack(torch.autograd.Function):

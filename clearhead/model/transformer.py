@@ -23,7 +23,7 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.experts import Router, counted_load, tell_layout
 from clearhead.model.fast.activation_checkpointing import keep_activations
 from clearhead.model.fast.snapshot import obstacle
-from clearhead.model.layout import Apart, Layout, Tokens, axes_of, check_tokens, in_picture
+from clearhead.model.layout import Layout, Tokens, axes_of, check_tokens, in_picture
 from clearhead.model.linear import Table
 from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Part
@@ -141,18 +141,13 @@ class Stack(Part):
                 raise UserError(f"target: expected one row a source, {memory[1].grid[0]}, got {tokens.grid[0]}")
             memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
-        splits = self.config.window is not None and self.reads_grids and not tracing()
-        apart = Apart.of(self.in_windows(queries)) if splits else None
-        kinds = [kind for kind in dict.fromkeys(self.kinds) if apart is None or not kind.windowed]
+        kinds = dict.fromkeys(self.kinds)
         biases = {kind: self.attn_bias(queries, keys, kind=kind, dtype=x.dtype) for kind in kinds}
         memory_bias = None if memory is None else AttentionBias.between(queries, memory[1], dtype=x.dtype)
         onto = None if reads is None or cache is not None else self.last_layout(queries, reads)
         for i, block in enumerate(self.blocks):
             again = self.recompute and self.training and obstacle(block) is None
             run = partial(checkpoint, keep_activations(block), use_reentrant=False) if again else block
-            if apart is not None and self.kinds[i].windowed:
-                x = self.run_apart(run, self.kinds[i], x, apart)
-                continue
             x = run(
                 x,
                 queries,
@@ -210,35 +205,22 @@ class Stack(Part):
     def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
         """The attention bias of the layers of a kind."""
         attn = next((block.attn for block in self.blocks if isinstance(block.attn, Attention)), None)
-        window = self.config.window if kind.windowed else None
-        if kind.windowed and self.reads_grids:
-            queries, window = self.in_windows(queries), None
+        window, encoding = self.config.window if kind.windowed else None, self.encoding(kind)
+        if isinstance(self.config.input, GridInput):
+            queries, window = in_windows(queries, window) if window else queries, None
             keys = queries
+            if not (tracing() or self.causal):
+                rotation = encoding.rotation(queries.positions) if encoding else None
+                return AttentionBias(rotation=rotation, documents=queries.by_document())
         return AttentionBias.between(
             queries,
             keys,
             causal=self.causal,
             window=window,
-            positions=self.encoding(kind),
+            positions=encoding,
             dtype=dtype,
             fused=attn is None or not attn.is_explicit(queries.grid[1], keys.grid[1], dtype, keys.positions.device),
         )
-
-    @property
-    def reads_grids(self) -> bool:
-        """True if a window is a square of patches."""
-        return isinstance(self.config.input, GridInput)
-
-    def in_windows(self, layout: Layout) -> Layout:
-        """The layout of patches, with a document for each square of them."""
-        side, (_, row, column) = self.config.window or 1, axes_of(layout.positions)
-        return replace(layout, documents=in_picture(row // side, column // side).expand(layout.grid))
-
-    def run_apart(self, block: Callable[..., Tensor], kind: LayerKind, x: Tensor, apart: Apart) -> Tensor:
-        """The result of a block that attends within windows, each of which is a row of its own."""
-        encoding = self.encoding(kind)
-        bias = AttentionBias.between(apart.layout, apart.layout, positions=encoding, dtype=x.dtype)
-        return apart.back(block(apart.rows(x), apart.layout, bias), x)
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
         """Raises UserError for a position without a vector. With `counted`, each cell of the grid is one position."""
@@ -253,9 +235,35 @@ class Stack(Part):
             )
 
 
+def in_windows(layout: Layout, side: int) -> Layout:
+    """The layout of patches with a document for each square of this side, within the documents that it has."""
+    _, row, column = axes_of(layout.positions)
+    squares = in_picture(row // side, column // side)
+    return replace(layout, documents=squares if layout.documents is None else squares + layout.documents)
+
+
 def running(marks: Tensor) -> Tensor:
     """b t, bool -> b t: the number of each mark among all; -1 for other cells."""
     return torch.where(marks, (marks.flatten().cumsum(0) - 1).view_as(marks), -1)
+
+
+def squares_of(cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """n 2 -> m each: the picture, the row and the column of each vector of pictures with so many rows and columns."""
+    each = cells.prod(1)
+    picture = torch.arange(len(cells), device=cells.device).repeat_interleave(each)
+    square = torch.arange(len(picture), device=cells.device) - (each.cumsum(0) - each)[picture]
+    return picture, square // cells[picture, 1], square % cells[picture, 1]
+
+
+def around_pictures(tokens: Tokens, marks: Tensor, cells: Tensor) -> Tensor:
+    """b t: the place of each token; the marks of a picture have that of its first one.
+
+    The text goes on after as many places as the picture's longer side has vectors   (Wang et al. 2024, 2.1)
+    """
+    steps = torch.zeros_like(tokens.ids, dtype=torch.int64) + (1 if tokens.valid is None else tokens.valid)
+    ends = cells.prod(1).cumsum(0) - 1
+    steps[marks] = torch.zeros_like(steps[marks]).index_copy(0, ends, cells.amax(1))
+    return steps.cumsum(1) - steps
 
 
 class Pictures(Part):
@@ -287,30 +295,33 @@ class Pictures(Part):
         return replace(tokens, pictures=None, vectors=vectors, places=places, groups=groups)
 
     def of_any_size(self, tokens: Tokens) -> Tokens:
-        """The same for pictures of any size: a mark has its picture's place, and its own row and column in it.
+        """The same for pictures of any size, whose patches are one row for the tower, with a document a picture."""
+        cells, marks = self.cells(tokens), tokens.ids == self.config.mark_id
+        picture, row, column = squares_of(cells)
+        vectors = self.projector(self.states(tokens, picture, row, column))[0]
+        at = around_pictures(tokens, marks, cells)
+        at[marks] += in_picture(row, column)
+        return replace(tokens, pictures=None, vectors=vectors, places=running(marks), positions=at)
 
-        The text goes on after as many places as the picture's longer side has vectors   (Wang et al. 2024, 2.1)
-        """
+    def cells(self, tokens: Tokens) -> Tensor:
+        """n 2: the rows and columns of the pictures' vectors. Raises UserError unless marks and patches fit them."""
         patches, grids, side = tokens.pictures, tokens.grids, self.config.projector.join
-        if patches is None or grids is None or len(grids) != len(patches) or ((grids < 1) | (grids % side != 0)).any():
+        if patches is None or grids is None or ((grids < 1) | (grids % side != 0)).any():
             raise UserError(f"pictures: expected tokens.grids, rows and columns of patches in multiples of {side}")
-        cells, marks = grids.long() // side, tokens.ids == self.config.mark_id
-        each, n = cells.prod(1, keepdim=True), int(marks.sum())
-        if n != int(each.sum()) or int(each.max()) * side**2 > patches.shape[1]:
-            expected = f"{int(each.sum())} marks, tokens {self.config.mark_id}, one for each vector of {len(grids)}"
-            raise UserError(f"pictures: expected {expected}, got {n}; repeat the mark of each picture")
-        square = torch.arange(patches.shape[1] // side**2, device=grids.device)[None]
-        row, column, real = square // cells[:, 1:], square % cells[:, 1:], square < each
-        inside = torch.arange(side, device=grids.device)
-        rows = row[..., None, None] * side + inside[:, None]
-        at = in_picture(rows, column[..., None, None] * side + inside).flatten(1)
-        valid = None if real.all() else real.repeat_interleave(side**2, 1)
-        states, _ = self.tower(Tokens(patches, valid, positions=at))
-        steps = torch.zeros_like(tokens.ids, dtype=torch.int64) + (1 if tokens.valid is None else tokens.valid)
-        steps[marks] = torch.where(square == each - 1, cells.amax(1, keepdim=True), 0)[real]
-        at = steps.cumsum(1) - steps
-        at[marks] += in_picture(row, column)[real]
-        return replace(tokens, pictures=None, vectors=self.projector(states)[real], places=running(marks), positions=at)
+        n, got = int(grids.prod(1).sum()), int((tokens.ids == self.config.mark_id).sum())
+        if (got * side**2, len(patches)) != (n, n):
+            expected = f"{n // side**2} marks, tokens {self.config.mark_id}, and {n} patches of {len(grids)} pictures"
+            raise UserError(f"pictures: expected {expected}, got {got} and {len(patches)}; repeat the mark of each one")
+        return grids.long() // side
+
+    def states(self, tokens: Tokens, picture: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """1 p d: the tower's states of the patches, one square of them after the other."""
+        patches, side = tokens.pictures, self.config.projector.join
+        assert patches is not None
+        inside = torch.arange(side, device=row.device)
+        rows, columns = (x[:, None, None] * side for x in (row, column))
+        at = in_picture(rows + inside[:, None], columns + inside).flatten()[None]
+        return self.tower(Tokens(patches[None], positions=at, documents=picture.repeat_interleave(side**2)[None]))[0]
 
     def steps(self, to: Steps, path: str) -> str:
         """Lists the ops for one picture; returns the address of its vectors."""

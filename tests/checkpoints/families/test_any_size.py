@@ -89,8 +89,8 @@ def test_a_patch_reaches_its_window_and_beyond_in_full_layers(opened):
     whole = batch(ours)
     assert whole.pictures is not None
     assert whole.grids is not None
-    tokens = Tokens(whole.ids[:1], pictures=whole.pictures[:2], grids=whole.grids[:2])
-    edit = {"pictures.tower.blocks.{i}.resid_pre": lambda x: x + (torch.arange(x.shape[1]) == 0)[:, None]}
+    tokens = Tokens(whole.ids[:1], pictures=whole.pictures[: 24 + 40], grids=whole.grids[:2])
+    edit = {"pictures.tower.blocks.{i}.resid_pre": lambda x: x + (torch.arange(x.shape[1]) == 24)[:, None]}
 
     def reached(i: int) -> list[int]:
         """The patches of the second picture whose states after block i a change of its first patch before it moves."""
@@ -100,7 +100,7 @@ def test_a_patch_reaches_its_window_and_beyond_in_full_layers(opened):
         edits = {name.format(i=i): change for name, change in edit.items()}
         with torch.no_grad(), trace(ours.network, edit=edits) as seen:
             ours.network(tokens)
-        return (seen[at] - plain[at])[1].abs().amax(-1).nonzero().flatten().tolist()
+        return ((seen[at] - plain[at])[0].abs().amax(-1).nonzero().flatten() - 24).tolist()
 
     assert reached(1) == [*range(40)]  # The full layer: 10 x 4 patches.
     # The others: 4 x 4 patches, which are the first four squares of 2 x 2.
@@ -168,19 +168,20 @@ SIZES = ((31, 20), (5, 400), (200, 3), (77, 77), (1, 1), (300, 401))
         {"merge_size": 2},
         {"size": {"shortest_edge": 64, "longest_edge": 1600}, "patch_size": 4, "merge_size": 2},
         {"max_pixels": 4096, "merge_size": 3},
+        {"size": {"min_pixels": 64, "max_pixels": 9}, "min_pixels": 1024, "max_pixels": 4096, "merge_size": 2},
     ],
 )
 def test_pictures_are_resized_and_cut_as_the_reference_does(fields: dict[str, Any]):
-    theirs = transformers.Qwen2VLImageProcessorPil(**fields)
     config = ImageConfig.of({"image_processor_type": "Qwen2VLImageProcessor", **fields}, where="here")
+    theirs = transformers.Qwen2VLImageProcessorPil(**fields)  # It changes them.
     ours, rng = ImageProcessor(config), np.random.default_rng(0)
     assert ImageConfig.of(theirs.to_dict(), where="there") == config == ImageConfig.of(config.to_document(), where="")
     for size in SIZES:
         picture = Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
         told, (found, grids) = theirs(images=[picture], return_tensors="np"), ours.framed([picture])
         assert told["image_grid_thw"].tolist() == [[1, *grids[0]]]
-        still = told["pixel_values"].reshape(len(found[0]), 3, 2, -1)
-        assert (still[:, :, 0].reshape(found[0].shape) == found[0]).all()
+        still = told["pixel_values"].reshape(len(found), 3, 2, -1)
+        assert (still[:, :, 0].reshape(found.shape) == found).all()
         assert (still[:, :, 0] == still[:, :, 1]).all()
 
 
@@ -192,6 +193,7 @@ def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
         "grids, rows and columns": replace(tokens, grids=None),
         "multiples of 2": replace(tokens, grids=tokens.grids + 1),
         "expected 17 marks": replace(tokens, ids=tokens.ids.clamp(max=58)),
+        "and 68 patches of 3 pictures, got 17 and 67": replace(tokens, pictures=tokens.pictures[1:]),
     }
     for message, one in wrong.items():
         with pytest.raises(UserError, match=message) as found:
