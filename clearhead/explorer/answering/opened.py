@@ -61,7 +61,7 @@ def starts(
 ) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
     """The first request, examples to choose from, and the images or sounds that they name."""
     seen = model.config.pictures
-    if seen is not None and model.reader.images is not None and not (seen.any_size and image is None):
+    if seen is not None and model.reader.images is not None:
         picture = _stripes() if image is None else image
         start = RunRequest(text=_captioned(model, picture) if text is None else text, image="example:0")
         return start, [start], [picture]

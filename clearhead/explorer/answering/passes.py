@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.api import Model
@@ -122,13 +123,15 @@ class EditedGeneration:
 
     def logits(self, written: list[int]) -> Tensor:
         """t v: the logits from which each written token was chosen."""
-        read = self.inputs[-1].ids
-        ids = torch.cat([read, torch.tensor([written[:-1]], dtype=torch.long, device=read.device)], 1)
+        read, network = self.inputs[-1], self.model.network
+        ids = torch.cat([read.ids, torch.tensor([written[:-1]], dtype=torch.long, device=read.ids.device)], 1)
         self.window.start = 0
         watched = self.model.tracing(self.edit) if self.edit else nullcontext()
-        with Evaluating(self.model.network), torch.no_grad(), watched:
-            logits = self.model.network(*self.inputs[:-1], Tokens(ids))
-        return logits[0, read.shape[1] - 1 :].float()
+        with Evaluating(network), torch.no_grad(), watched:
+            groups = network.see(read).groups  # What is written sees no later token.
+            groups = None if groups is None else F.pad(groups, (0, len(written) - 1))
+            logits = network(*self.inputs[:-1], replace(read, ids=ids, groups=groups))
+        return logits[0, read.grid[1] - 1 :].float()
 
 
 def greedy(model: Model) -> GenerationConfig:
@@ -260,7 +263,8 @@ class Passes:
         image: "Picture | None" = None,
     ) -> ReadInput:
         """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
-        reading = read(model, text, other, written=written, check=check_size, image=image)
+        check = partial(check_size, image=image)
+        reading = read(model, text, other, written=written, check=check, image=image)
         check_size({name: len(tokens) for name, tokens in reading.tokens.items()})
         return reading
 
@@ -305,7 +309,7 @@ class Passes:
             _by_path(run.edits),
             recording,
             target,
-            (*_untrained(model), *_unknown(model, run), *_prompted(model), *notes),
+            (*_untrained(model), *_unknown(model, run), *_prompted(model), *_by_row_and_column(reading), *notes),
         )
 
     def _before(self, run: RunRequest, model: Model, reading: ReadInput) -> tuple[Recording, set[str]] | None:
@@ -355,19 +359,18 @@ def _by_path(edits: Sequence[EditRequest]) -> dict[str, list[EditRequest]]:
 
 
 def _same_pictures(a: Tokens, b: Tokens) -> bool:
-    if a.pictures is None or b.pictures is None:
-        return a.pictures is b.pictures
-    return a.pictures.equal(b.pictures)
+    both = (a.pictures, b.pictures), (a.grids, b.grids)
+    return all(x is y if x is None or y is None else x.equal(y) for x, y in both)
 
 
-def check_size(lengths: Mapping[StackName, int]) -> None:
+def check_size(lengths: Mapping[StackName, int], image: "Picture | None" = None) -> None:
     """Raises UserError for texts of these lengths if the attention map of a head does not fit into a reply."""
     s = max(lengths.values())
     if 4 * s * s > REPLY_BYTES:
         most, need = sizes(REPLY_BYTES, 4 * s * s)
-        raise UserError(
-            f"text: expected one whose attention fits into {most}, got {s} tokens, which need {need}; cut the text"
-        )
+        remedy = "cut the text" if image is None else "cut the text or give a smaller picture"
+        got = f"got {s} tokens, which need {need}; {remedy}"
+        raise UserError(f"text: expected one whose attention fits into {most}, {got}")
 
 
 def text_of(model: Model, ids: Sequence[int]) -> str:
@@ -391,6 +394,13 @@ def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
         return ("This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3.",)
     words = model.tokenizer.unknown(run.text)
     return (f"Words without a token of their own: {', '.join(words)}.",) if words else ()
+
+
+def _by_row_and_column(reading: ReadInput) -> tuple[str, ...]:
+    """A note if q and k of a picture turn by row and column, which the page's own arithmetic does not know."""
+    note = "q and k of a picture turn by row and column, and the text after it goes on at an earlier place."
+    note += " The page's own steps to q and k count tokens instead."
+    return () if reading.inputs[-1].grids is None else (note,)
 
 
 def _prompted(model: Model) -> tuple[str, ...]:

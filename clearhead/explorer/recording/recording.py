@@ -194,7 +194,7 @@ class Recording:
         for stack, tokens in self.tokens.items():
             found[f"{stack}.ids"] = torch.tensor([token.id for token in tokens])
             found[f"{stack}.types"] = torch.tensor([token.type for token in tokens])
-            found[f"{stack}.positions"] = torch.arange(self.facts[f"{stack}.embed.sum"].shape[0])
+            found[f"{stack}.positions"] = self.tensors.positions(stack)
         return found
 
 

@@ -68,10 +68,10 @@ def read(
         else _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
-    seen = model.config.pictures
-    grid = None if seen is None or inputs[-1].pictures is None else (seen.side, seen.side)
-    if grid and inputs[-1].grids is not None:
-        raise UserError("image: expected none, as the page shows no pictures of any size, got one; try model.trace")
+    seen, last, grid = model.config.pictures, inputs[-1], None
+    if seen is not None and last.pictures is not None:
+        size = (seen.side, seen.side) if last.grids is None else (last.grids[-1] // seen.projector.join).tolist()
+        grid = size[0], size[1]
     return ReadInput([model.here(given) for given in inputs], tokens, grid)
 
 

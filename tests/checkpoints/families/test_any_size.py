@@ -20,6 +20,8 @@ from clearhead.model.cache import FixedCache
 from clearhead.model.layout import axes_of
 from clearhead.trace import trace
 from tests.checkpoints.families.test_pictures import arguments, batch
+from tests.explorer.answering.test_pictures import url
+from tests.explorer.asking import ask, start
 from tests.later import later
 from tests.parity.cases import of
 from tests.small_pictures import MARKS, pictured
@@ -215,12 +217,31 @@ def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
             ModelConfig.model_validate(config)
 
 
-def test_the_page_shows_texts_and_refuses_pictures(opened):
+def test_the_page_shows_a_picture_and_switches_each_of_its_vectors_off(opened):
     _, ours = opened
-    session = Session(ours, name="small", text="what is this")
-    recording = session.passes.get(session.start).recording
-    expected = ours.logits("what is this")
-    assert (recording.value("head.logits") - expected).abs().max() < 1e-5
-    session = Session(ours, name="small", text="what", image=Image.new("RGB", (9, 9)))
-    with pytest.raises(UserError, match="the page shows no pictures of any size"):
-        session.passes.get(session.start)
+    session = Session(ours, name="small", text="what is this", image=np.arange(30 * 17 * 3).reshape(30, 17, 3) % 251)
+    run, picture = start(session), np.full((24, 16, 3), 90, np.uint8)
+    for given, image in ((run, session.passes.examples[0]), ({**run, "image": url(picture)}, picture)):
+        reply, tensors = ask(session, "run", run=given)
+        seen, logits = ours.trace("what is this", image=image)
+        (tokens,) = ours.inputs("what is this", image=image)
+        assert tokens.grids is not None
+        assert reply["grid"] == (tokens.grids[0] // 2).tolist()
+        torch.testing.assert_close(tensors["output.values"], logits.topk(20, -1).values)
+        at = "decoder.blocks.1.attn.weights[h=1]"
+        values = ask(session, "values", run=given, at=[at, "decoder.embed.pixels"])[1]
+        torch.testing.assert_close(values[at], seen["decoder.blocks.1.attn.weights"][0, 1])
+        pixels = ours.images.values(ours.images.resized(image, where="")[None])[0]
+        assert (values["decoder.embed.pixels"].numpy() == pixels).all()
+        assert ask(session, "check", run=given)[0]["check"]["recompute_max_abs"] < 1e-4
+        assert "turn by row and column" in reply["notes"][-1]
+        first = [token["id"] for token in reply["tokens"]["decoder"]].index(59)
+        where = f"decoder.embed.tokens[t={first + 3}]"
+        off = ask(session, "run", run={**given, "edits": [{"at": where, "do": "zero"}]})[1]["output.values"]
+        expected = ours.trace("what is this", image=image, edit={where: 0.0})[1].topk(20, -1).values
+        torch.testing.assert_close(off, expected)
+        assert not torch.allclose(off, tensors["output.values"])
+    # The same patches, in other rows and columns.
+    turned = ask(session, "run", run={**run, "image": url(picture.transpose(1, 0, 2))})
+    assert turned[0]["grid"] == [2, 3]
+    assert not torch.allclose(turned[1]["output.values"], tensors["output.values"])

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.special_tokens import with_special
 from clearhead.text.tokenizers import Tokenizer
-from tests.explorer.asking import ask, session_of, start
+from tests.explorer.asking import GENERATE, ask, session_of, start
 from tests.explorer.traced import CONFIGS, inputs
 
 
@@ -82,7 +83,7 @@ def test_a_picture_within_a_text_is_read_and_each_of_its_vectors_can_be_switched
     text = c.StackConfig(
         input=c.TokenInput(vocab_size=12), d_model=16, n_layers=2, n_heads=2, d_ff=16, positions=c.Rotary()
     )
-    for sees in ("past", "picture"):
+    for sees in ("past", "picture", "prompt"):
         config = c.ModelConfig(decoder=text, pictures=c.PictureInput(tower=tower, mark_id=5, sees=sees))
         words = with_special(Tokenizer.train(["\n a b c"], Words()), [AddedToken("<image>", normalized=False)])
         mark = words.library.token_to_id("<image>")
@@ -113,3 +114,8 @@ def test_a_picture_within_a_text_is_read_and_each_of_its_vectors_can_be_switched
         other = ask(session, "run", run={**run, "image": url(255 - picture)})[1]["output.values"]
         torch.testing.assert_close(other, model.trace("a b", image=255 - picture)[1].topk(12, -1).values)
         assert ask(session, "run", run={**run, "text": "a b c", "image": None})[0].get("grid") is None
+        # The likeliest tokens of each step are read again in one pass, which sees the picture, too.
+        written = ask(session, "generate", run=run, settings=GENERATE)[0]
+        nodes = [written["nodes"][i] for i in written["best"]]
+        shares = [dict(step["top"])[node["id"]] for step, node in zip(written["steps"], nodes, strict=True)]
+        assert [round(math.log(share), 4) for share in shares] == [round(node["log_prob"], 4) for node in nodes]
