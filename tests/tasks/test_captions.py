@@ -29,7 +29,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(24):
         name = [*COLOURS][i % 3]
         red, green, blue = COLOURS[name]
-        Image.new("RGB", (16, 16), (red + i, green + i, blue + i)).save(folder / f"{i}.png")
+        Image.new("RGB", (16 + 8 * (i % 2), 16), (red + i, green + i, blue + i)).save(folder / f"{i}.png")
         rows.append(f"{i}.png,all is {name}")
     path = folder / "captions.csv"
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def test_it_learns_captions_and_adapters_go_on(table: Path, tmp_path: Path):
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
-@pytest.mark.parametrize("family", ["llava", "paligemma"])
+@pytest.mark.parametrize("family", ["llava", "paligemma", "qwen2_5_vl"])
 def test_a_batch_reads_as_generate_and_learns_the_caption_alone(family: str, table: Path, tmp_path: Path):
     pictured(tmp_path / "start", family)
     ours = clearhead.load(tmp_path / "start")
@@ -81,8 +81,8 @@ def test_a_batch_reads_as_generate_and_learns_the_caption_alone(family: str, tab
     assert torch.equal(tokens.ids[0, :n], prompt.ids[0])
     assert prompt.pictures is not None
     assert tokens.pictures is not None
-    assert torch.equal(tokens.pictures[:1], prompt.pictures)
-    gap = " " if family == "llava" else ""  # A text that ends with a line needs none.
+    assert torch.equal(tokens.pictures[: len(prompt.pictures)], prompt.pictures)
+    gap = "" if family == "paligemma" else " "  # A text that ends with a line needs none.
     labels = batch.labels[: len(task.train.ids[0]) - 1]
     assert (labels[: n - 1] == IGNORED).all()
     assert labels[n - 1 :].tolist() == [*ours.tokenizer.encode(gap + first.caption), ours.tokenizer.eos_id]
@@ -91,6 +91,18 @@ def test_a_batch_reads_as_generate_and_learns_the_caption_alone(family: str, tab
         alone = ours.network(prompt)[0, -1]
     assert (logits[n - 1] - alone).abs().max() < 1e-5
     assert batch.count == 2 * (len(ours.tokenizer.encode(gap + second.caption)) + 1)
+
+
+def test_captions_of_pictures_of_any_size_are_learned(table: Path, tmp_path: Path):
+    pictured(tmp_path / "start", "qwen2_5_vl")
+    fields = {"model": {"start": str(tmp_path / "start")}, "batch_size": 8, "augment.flip": True}
+    rows = [{"image": str(table.parent / f"{i}.png"), "text": "red" if i % 3 == 0 else "what"} for i in range(24)]
+    given = tmp_path / "rows.jsonl"
+    given.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    run = run_of(given, tmp_path / "run", **fields)
+    assert run.scores["exact_match"] == 1.0, run.scores
+    paths = [str(table.parent / f"{i}.png") for i in (3, 4)]
+    assert [one["text"] for one in run.model.predict(paths)] == ["red", "what"]
 
 
 def _truncated(path: Path) -> None:

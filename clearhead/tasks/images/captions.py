@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 from tokenizers import AddedToken
+from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.config import ModelConfig, PatchInput, PictureInput
@@ -199,9 +200,11 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
             tokenizer = with_special(Tokenizer.train(texts, recipe.tokenizer), [AddedToken(MARK, normalized=False)])
             seen = seen.model_copy(update={"mark_id": tokenizer.library.token_to_id(MARK)})
         reads = seen.reads
-        if not isinstance(reads, PatchInput):
-            raise UserError("model: expected one that reads pictures of one size, got one of any size; try another")
+        if seen.any_size and (config is None or config.patch_size != reads.patch_size):
+            expected = f"those of model.start with patch_size={reads.patch_size}, as it reads pictures of any size"
+            raise UserError(f"pixels: expected {expected}, got others; leave it out")
         if config is None:
+            assert isinstance(reads, PatchInput)
             size, n = PixelSize(height=reads.image_size, width=reads.image_size), reads.n_channels
             sizing = ImageProcessor(ImageConfig(size=size, image_mean=(0.0,) * n, image_std=(1.0,) * n))
             mean, std = statistics(sizing.resized(one.picture, where=one.where) for one in train)
@@ -219,8 +222,9 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
     def settle(self, recipe: CaptionRecipe) -> tuple[CaptionRecipe, Sequence[str]]:
         """The recipe with how pictures are read."""
         reads, n = self.seen.reads, self.seen.n_marks
-        assert isinstance(reads, PatchInput)
-        line = f"pictures: {reads.image_size} x {reads.image_size} pixels, {n} vectors each"
+        line = "pictures: as large as they are"
+        if isinstance(reads, PatchInput):
+            line = f"pictures: {reads.image_size} x {reads.image_size} pixels, {n} vectors each"
         return recipe.model_copy(
             update={"pixels": self.processor.explicit(), "pictures": self.seen.model_dump(mode="json")}
         ), [line]
@@ -286,17 +290,23 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
 
     def batch(self, data: Captions, rows: Sequence[int], draws: NDArray[np.float64] | None = None) -> Batch:
         """These captions as one batch, whose labels are the tokens of the captions."""
-        frames = np.concatenate([data.read(i) for i in rows])
-        frames = frames if draws is None else self.augment.of(frames, draws)
+        frames = [data.read(i) for i in rows]
+        if draws is not None:
+            frames = [self.augment.of(one, own[None]) for one, own in zip(frames, draws, strict=True)]
         ids, n_prompt = [data.ids[i] for i in rows], [data.n_prompt[i] for i in rows]
         tokens = Tokens.pad([one[:-1] for one in ids], packed=True)
         groups = None
         if self.seen.sees == "prompt":
             groups = (torch.arange(tokens.grid[1]) < torch.tensor(n_prompt)[:, None]).long()
         labels = [label for one, n in zip(ids, n_prompt, strict=True) for label in [IGNORED] * (n - 1) + one[n:]]
-        pixels = torch.from_numpy(self.processor.values(frames))
-        inputs = replace(tokens, pictures=pixels, groups=groups)
+        inputs = replace(tokens, groups=groups, **self.pictures(frames))
         return Batch((inputs,), torch.tensor(labels), n_ignored=labels.count(IGNORED))
+
+    def pictures(self, frames: Sequence[Bytes], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        """What `Tokens` have of the frames of pictures, n c y x each."""
+        pixels, side = torch.from_numpy(self.processor.joined(frames)), self.seen.reads.patch_size
+        sizes = {"grids": torch.tensor([one.shape[2:] for one in frames]) // side} if self.seen.any_size else {}
+        return {"pictures": pixels.to(dtype), **sizes}
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
@@ -337,9 +347,9 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
         batches = [rows[i : i + AT_ONCE] for rows in lengths.values() for i in range(0, len(rows), AT_ONCE)]
         weights = next(network.parameters())
         for rows in counted(batches, "writing", len(batches)):
-            pixels = torch.from_numpy(self.processor.values(np.concatenate([data.read(i) for i in rows])))
             ids = torch.tensor([data.ids[i][: data.n_prompt[i]] for i in rows])
-            prompts = Tokens(ids, pictures=pixels.to(weights.dtype)).to(weights.device)
+            seen = self.pictures([data.read(i) for i in rows], weights.dtype)
+            prompts = Tokens(ids, **seen).to(weights.device)
             *_, last = generate(network, prompts, config=self.generation, scored=False)
             assert isinstance(last, Finished)
             texts = (self.tokenizer.decode(best[0].tokens).strip() for best in last.hypotheses)
