@@ -237,7 +237,13 @@ class Reader:
         return until_padding(ids, self.config, pad_id)
 
     def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
-        """The ids. Raises UserError unless each has a row in the token table of the stack, by default the first one."""
+        """The ids. Raises UserError for an id without a row in the token table of the stack, by default the first one.
+
+        The mark of a video is refused, too.
+        """
+        if (seen := self.config.pictures) and seen.video_id in ids:
+            video = self.words.library.id_to_token(seen.video_id)
+            raise UserError(f"text: expected no video, got its mark {video}; give pictures of it with image")
         reads = (stack or self.config.first).input
         if isinstance(reads, TokenInput) and max(ids, default=0) >= reads.vocab_size:
             raise UserError(

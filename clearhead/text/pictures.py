@@ -29,10 +29,8 @@ class Marks:
     def placed(self, text: str, n: int) -> str:
         """The text with a mark for each of n pictures, which stand before a text that has none.
 
-        Raises UserError unless there are as many marks as pictures, and for a video.
+        Raises UserError unless there are as many marks as pictures.
         """
-        if (video := self._token(self.seen.video_id)) and video in text:
-            raise UserError(f"text: expected no video, got its mark {video}; give pictures of it with image")
         name = self.name
         if n and name not in text:
             text = ("" if self.begins or self.seen.any_size else "\n").join([name] * n + [text])

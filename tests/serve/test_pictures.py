@@ -98,3 +98,20 @@ def test_too_many_pictures_and_a_model_of_texts(client: TestClient, monkeypatch:
         told = other.post("/v1/chat/completions", json={"messages": messages(A)})
     assert told.status_code == 400
     assert "image: expected none, as this model reads text alone" in told.json()["error"]["message"]
+
+
+def test_the_mark_of_a_video_is_refused(client: TestClient, model: Model):
+    seen = model.config.pictures
+    assert seen is not None
+    if seen.video_id is None:
+        return
+    text = "what <|video_pad|> ?"
+    told = [
+        client.post("/v1/completions", json={"prompt": text}),
+        client.post("/v1/completions", json={"prompt": [5, seen.video_id]}),
+        client.post("/v1/chat/completions", json={"messages": messages(text=text)}),
+        client.post("/v1/chat/completions", json={"messages": messages(A, text=text)}),
+    ]
+    for one in told:
+        assert one.status_code == 400
+        assert "text: expected no video, got its mark <|video_pad|>" in one.json()["error"]["message"]
