@@ -191,6 +191,7 @@ def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
     _, ours = opened
     tokens = batch(ours)
     assert tokens.grids is not None
+    assert tokens.pictures is not None
     wrong = {
         "grids, rows and columns": replace(tokens, grids=None),
         "multiples of 2": replace(tokens, grids=tokens.grids + 1),
