@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from math import gcd
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -157,7 +158,7 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
     share = min(1.0, TIMED / width / outputs)
     weights = [m.weight.detach()[: max(1, int(m.out_features * share))] for m in group]
     outputs = sum(map(len, weights))
-    n = min(max(1, TIMED // (outputs * width)), MOST_COPIES)
+    n = min(max(1, round(TIMED / (outputs * width))), MOST_COPIES)
     rows = next((n for n in MEASURED_ROWS if n >= rows), MEASURED_ROWS[-1])
     x = torch.ones(rows, width, dtype=weights[0].dtype)
 
@@ -169,9 +170,8 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
 
     name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
     is_turned = not group[0].weight.is_contiguous()
-    ways = [way for way in WAYS if not (is_turned and WAYS[way][0] is _by_inputs)]
     by_inputs = ", stored by inputs" if is_turned else ""
-    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {way: partial(prepared, way) for way in ways}
+    return f"{name} {n} x {sizes} x {width}{by_inputs}, {rows} rows", {way: partial(prepared, way) for way in WAYS}
 
 
 def _fingerprints(groups: list[Group]) -> list[list[int]]:
@@ -195,6 +195,7 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _by_inputs(weight: Tensor) -> Tensor:
+    """A copy, or the matrix itself if it is stored so."""
     return weight.T.contiguous().T
 
 
@@ -206,16 +207,26 @@ def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
 
 
+def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Each thread takes some inputs of a matrix that is stored by them: PyTorch's product of one row has one thread."""
+    n = gcd(torch.get_num_threads(), x.shape[-1])
+    if n == 1:
+        return F.linear(x, weight, bias)
+    parts = x.reshape(-1, n, x.shape[-1] // n).transpose(0, 1)
+    y = torch.bmm(parts, weight.T.unflatten(0, (n, -1))).sum(0).view(*x.shape[:-1], -1)
+    return y if bias is None else y + bias
+
+
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Product]] = {
     "direct": (_as_it_is, _multiplied),
     "packed": (_pack, _multiplied),
     "by inputs": (_by_inputs, _multiplied),
-    "by inputs, plain": (_by_inputs, F.linear),
+    "by inputs, in parts": (_by_inputs, _in_parts),
     "plain": (_as_it_is, F.linear),
 }
 """The order of a matrix and the kernel, oneDNN's or PyTorch's own, of each way to multiply."""
-COPIES = ("packed", "by inputs", "by inputs, plain")
+COPIES = ("packed", "by inputs", "by inputs, in parts")
 """The ways that keep a copy of the matrix in another order."""
 
 

@@ -1,7 +1,7 @@
 """Packed matrices compute what plain ones do, and any write to any weight reaches the next call."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -40,11 +40,20 @@ def packed_map(linear: nn.Linear, way: str = "packed") -> PackedLinear:
     return PackedLinear([linear], packing.WAYS[way][0](linear.weight.detach()), way)
 
 
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """PyTorch's threads, for a test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize(("n_rows", "bias"), [(1, False), (2, True), (8, False), (100, True)])
 @pytest.mark.parametrize("by_inputs", [False, True])
 @pytest.mark.parametrize("shape", [(16, 24), (288, 768), (513, 70)])
-def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool):
+def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool, threads: int):
     with torch.inference_mode(False):
         plain = small.matrix(shape, bias=bias, by_inputs=by_inputs)
     x = torch.randn(2, n_rows, shape[0])
@@ -95,7 +104,7 @@ def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None):
 
 
 def test_each_order_is_a_copy_that_is_kept(tiny_pays: None, monkeypatch):
-    network, ways = small.decoder(), {1: "packed", 8: "by inputs, plain"}
+    network, ways = small.decoder(), {1: "packed", 8: "by inputs, in parts"}
     for rows, way in ways.items():
         monkeypatch.setattr(packing, "autotune", lambda question, ways, way=way: way)
         monkeypatch.setattr(packing, "recall_tuned", lambda question, ways, way=way: way)
