@@ -51,9 +51,9 @@ USUAL_WORDS = 7
 """Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
 MOST_CHARACTERS = 200
 """The longest example."""
-MOST_ROWS, MOST_TRIED, MOST_SURE = 1000, 10, 3
-"""The first rows of a classifier's data, the most texts of them that are tried without each of their words, and those
-of each label that are shown."""
+MOST_ROWS, MOST_TRIED, MOST_CUT, CLEAR, MOST_SURE = 1000, 10, 40, 0.5, 3
+"""The first rows of a run's data, how many texts of them are tried at once, and at most without each of their words:
+fewer if the answer of one falls by CLEAR, which makes another likelier. The texts of each label that are shown."""
 
 
 def starts(
@@ -109,13 +109,13 @@ def _usual(model: Model) -> list[list[str]]:
         rows = [row.split() for row in itertools.islice(source[0], MOST_ROWS) if isinstance(row, str)] if source else []
     except UserError:  # A bad row: the page opens without it.
         return []
-    return [words for words in rows if abs(len(words) - USUAL_WORDS) <= 2][:MOST_TRIED]
+    return [words for words in rows if abs(len(words) - USUAL_WORDS) <= 2]
 
 
 def _masked(model: Model, mask: str) -> list[RunRequest]:
     """Texts of a run's own data with one gap each: of the words that the model fills in rightly, the surest."""
     found = list[tuple[float, str]]()
-    for row in map(" ".join, _usual(model)):
+    for row in map(" ".join, _usual(model)[:MOST_TRIED]):
         gaps = list[tuple[float, str]]()
         for word in re.finditer(r"\w+", row):
             text = row[: word.start()] + mask + row[word.end() :]
@@ -132,16 +132,18 @@ def _decided(model: Model) -> list[RunRequest]:
     head = model.config.head
     if not isinstance(head, ClassificationHead) or head.problem_type == "regression":
         return []
-    cuts = [[words, *(words[:i] + words[i + 1 :] for i in range(len(words)))] for words in _usual(model)]
-    scores = iter(model.classify([" ".join(words) for texts in cuts for words in texts]))
-    falls, sure = dict[str, float](), dict[str, list[tuple[float, str]]]()
-    for words, *others in cuts:
-        text, ((label, p), *_) = " ".join(words), next(scores)
-        falls[text] = p - min(dict(next(scores))[label] for _ in others)
-        sure.setdefault(label, []).append((p, text))
+    rows, falls, sure = _usual(model)[:MOST_CUT], dict[str, float](), dict[str, list[tuple[float, str]]]()
+    while rows and max(falls.values(), default=0) < CLEAR:
+        cuts = [[" ".join(w[:i] + w[i + 1 :]) for i in (len(w), *range(len(w)))] for w in rows[:MOST_TRIED]]
+        del rows[:MOST_TRIED]
+        scores = iter(model.classify([*itertools.chain(*cuts)]))
+        for text, *others in cuts:
+            (label, p), *_ = next(scores)
+            falls[text] = p - min(dict(next(scores))[label] for _ in others)
+            sure.setdefault(label, []).append((p, text))
     if not falls:
         return []
-    first = max(falls, key=lambda text: falls[text])
+    first = max(falls, key=falls.__getitem__)
     ranks = itertools.zip_longest(*(sorted(texts, reverse=True)[:MOST_SURE] for texts in sure.values()))
     surest = (one[1] for rank in ranks for one in rank if one)
     return [RunRequest(text=text) for text in dict.fromkeys([first, *surest])]

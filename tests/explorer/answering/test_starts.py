@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
 from clearhead.api import Model
 from clearhead.errors import UserError
@@ -60,6 +61,20 @@ def test_a_classifier_begins_with_the_text_of_its_data_that_one_word_decides(mon
     start, examples, _ = starts(model, None, None, None, None)
     assert start == examples[0]
     assert [example.text for example in examples] == [texts[1], texts[0]], "and the surest of each label"
+
+
+def test_texts_of_a_classifier_are_tried_until_one_word_turns_one(monkeypatch: pytest.MonkeyPatch):
+    rows = [["dull", *map(str, range(i, i + 5))] for i in range(10)] + [["never", "was", "a", "film", "bad"]] * 10
+    rows += [["no", "one", "reads", "this", "row"]]
+
+    def classified(text: str) -> list[tuple[str, float]]:
+        assert "row" not in text
+        yes = 0.3 if text == "was a film bad" else 0.9 if {"dull", "never"} & {*text.split()} else 0.51
+        return sorted([("yes", yes), ("no", 1 - yes)], key=lambda pair: -pair[1])
+
+    monkeypatch.setattr(opened, "_usual", lambda model: rows)
+    monkeypatch.setattr(Model, "classify", lambda _, some: list(map(classified, some)))
+    assert opened._decided(model_of(CONFIGS["encoder_classifier"]))[0].text == "never was a film bad"
 
 
 def test_a_bad_row_of_its_data_does_not_keep_a_page_from_opening(monkeypatch):
