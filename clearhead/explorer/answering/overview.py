@@ -1,5 +1,6 @@
 """Answers with the overview: how much of one answer each head, attention weight, stream and feed-forward carries."""
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from math import isnan
@@ -15,6 +16,7 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, greedy
 from clearhead.explorer.answering.questions import BoundedText, OfRun, Reply, RunRequest, Whole
 from clearhead.explorer.lru_cache import LRUCache
+from clearhead.explorer.recording.facts import Token
 from clearhead.generation import complete
 from clearhead.generation.settings import changed
 from clearhead.model.linear import LinearMap
@@ -24,6 +26,8 @@ BUDGET = 1e10
 """The number of multiplications that heads may take: about a sixth of a second on two cores."""
 ANSWERS = 6
 """How many answers are told."""
+PIECE = re.compile(r"([^\W_\u0e00-\u0eff\u3040-\u9fff]|['’])+(?<!['’])\n([^\W_]|['’])+")
+"""A word, and in the next line a token that goes on with it."""
 Part = Literal["heads", "curves", "lanes", "ffn"]
 EDITS = 200
 """The most edits of one switch."""
@@ -92,7 +96,7 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
         found.reading.inputs,
         position=position,
         among=[i for i, token in enumerate(tokens) if token.id == mask or i >= first],
-        words=_words_of([token.text for token in tokens]) if model.config.decoder is None else (),
+        words=_words_of(tokens) if model.config.decoder is None else (),
         edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
         vectors=model.sentences.vectors,
@@ -101,15 +105,20 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
     )
 
 
-def _words_of(pieces: Sequence[str]) -> list[list[int]]:
-    """The tokens of each word, of which WordPiece marks all pieces but the first; none without such pieces."""
-    words = list[list[int]]()
-    for t, text in enumerate(pieces):
-        if text.startswith("##") and words:
+def _words_of(tokens: Sequence[Token]) -> list[list[int]]:
+    """The tokens of each word, by the rule of `joined` of ui/src/state/attention.svelte.ts; none if each is one."""
+    words, word, end = list[list[int]](), "", None
+    is_letters = all(len(token.text) < 3 for token in tokens if token.span)
+    for t, token in enumerate(tokens):
+        is_next = token.span is not None and token.span[0] == end and not is_letters
+        if t and (token.text.startswith("##") or (is_next and PIECE.fullmatch(f"{word}\n{token.text}"))):
             words[-1].append(t)
+            word += token.text.removeprefix("##")
         else:
             words.append([t])
-    return words if len(words) < len(pieces) else []
+            word = token.text.lstrip("▁Ġ ") or token.text
+        end = token.span[1] if token.span else None
+    return words if len(words) < len(tokens) else []
 
 
 def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -135,13 +144,13 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
     """The head that moves the answer most; and if none moves much of it, the words or the region that do.
 
     A word is tried alone, then everywhere that it stands, then together with others: the first that make another
-    answer likelier, else the first that move much.
+    answer likelier, with no more words than that takes, else the first that move much.
     """
     nan = float("nan")
     head = best = seen.heads[seen.decided] if seen.heads else Moved("", 0.0, nan, -1, nan)
     about = DecidedHead(head=seen.decided, moved=head.moved)
     if not head.moved >= DECIDES:
-        choices = (one for one in seen.parts if _is_choice(one, seen, found))
+        choices = (one for one in _without(seen, found) if _is_choice(one, seen, found))
         words = sorted(choices, key=lambda one: -one.moved)
         about["words"] = [_told(one) for one in words[:WORDS]]
         falling = [one.at for one in words if one.p < max(seen.answer.tolist())][:TOGETHER]
@@ -150,16 +159,37 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
             places.setdefault(_text(one, found), []).append(one.at)
         everywhere = [" ".join(at) for text, at in places.items() if at[1:] and any(map(str.isalnum, text))]
         words += sorted(seen.off(everywhere), key=lambda one: -one.moved)
-        words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
+        several = {" ".join(falling[:n]): falling[:n] for n in range(2, len(falling) + 1)}
+        words += seen.off(list(several))
         told = [one for one in words if one.moved >= DECIDES] or [max([head, *words], key=lambda one: one.moved)]
         turned = (one for one in told if one.risen_p > one.p and not found.model.reader.reads_images)
         best = next(turned, told[0])
+        best = _fewest(best, several.get(best.at, []), seen)
         if best is not head:
             about["part"] = _told(best)
     if best.risen >= 0:
         word = _words(found, torch.tensor([best.risen]))[str(best.risen)]
         about["instead"] = {"id": best.risen, "word": word, "p": best.risen_p}
     return about
+
+
+def _without(seen: Overview, found: Pass) -> list[Moved]:
+    """What moves without each word, region or moment of the first stack."""
+    name, tokens = next(iter(found.recording.tokens.items()))
+    words = _words_of(tokens if found.model.config.decoder else ())  # Those of an encoder are known.
+    at = f"{name}.blocks.0.resid_pre"
+    return seen.off([" ".join(f"{at}[t={t}]" for t in word) for word in words]) if words else seen.parts
+
+
+def _fewest(best: Moved, words: list[str], seen: Overview) -> Moved:
+    """The same, of several words without those that another answer does not need to be likelier."""
+    while len(words) > 2:
+        fewer = seen.off([" ".join(one for one in words if one != out) for out in words])
+        smaller = min(fewer, key=lambda one: one.p - one.risen_p)
+        if smaller.risen_p <= smaller.p:
+            break
+        best, words = smaller, [one for one in words if one in smaller.at]
+    return best
 
 
 def _words(found: Pass, ids: Tensor) -> dict[str, str]:
@@ -188,9 +218,11 @@ def _told(part: Moved) -> DecidedPart:
 def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
     """False for what was not measured, for the place where the answer is made and for signs of the start or the end."""
     edits, (first, *later) = one.at.split(), found.recording.tokens.values()
-    t = Address.parse(edits[0]).index[0][1]
-    is_read = first[t].span is not None or first[t].text[0].isdigit()  # Patches and moments are named by numbers.
-    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or t != seen.position)
+    tokens = [Address.parse(at).index[0][1] for at in edits]
+    is_word = first[tokens[0]].span is not None
+    is_read = is_word or first[tokens[0]].text[0].isdigit()  # Patches and moments are named by numbers.
+    is_made = not later and seen.position in tokens[: None if is_word else 1]
+    return is_read and one.moved >= 0 and len(edits) < EDITS and not is_made
 
 
 def _text(one: Moved, found: Pass) -> str:

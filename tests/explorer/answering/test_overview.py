@@ -1,10 +1,14 @@
 """The overview as the page asks for it."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from clearhead.analysis.overview import Overview
+from clearhead.analysis.overview import Moved, Overview
 from clearhead.api import Model
-from clearhead.explorer.answering import opened
+from clearhead.explorer.answering import opened, overview
+from clearhead.explorer.recording.facts import Token
 from clearhead.explorer.session import Session
 from clearhead.model.fast.int8 import quantized
 from clearhead.trace import Address
@@ -64,3 +68,36 @@ def test_a_gap_is_a_word_that_the_model_knows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(opened, "fill", lambda model, ids: [[("two", sure.get(ids, 0.1))]])
     monkeypatch.setattr(type(model.tokenizer), "encode", lambda self, text: text)
     assert [run.text for run in opened._masked(model, "<mask>")] == ["Two <mask> one", "one <mask> three"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("det ##ox _is", [[0, 1], [2]]),
+        ("▁L ily ▁has ▁dog s .", [[0, 1], [2], [3, 4], [5]]),
+        ("n ' entre _qu ' il", [[0, 1], [2], [3, 4], [5]]),
+        ("one _two .", []),
+        ("t o b e", []),
+        ("我们 喜欢 he", []),
+    ],
+)
+def test_the_pieces_of_a_word_are_left_out_together(text: str, words: list[list[int]]):
+    """By the rule of the page; ui/test/views/overview.test.ts has the same texts."""
+    tokens, end = list[Token](), 0
+    for i, piece in enumerate(text.split()):
+        start = end + piece.startswith(("▁", "_"))
+        end = start + len(piece.removeprefix("##").lstrip("▁_"))
+        tokens.append(Token(id=i, text=piece.lstrip("_"), span=(start, end)))
+    assert overview._words_of(tokens) == words
+
+
+def test_no_more_words_than_another_answer_needs():
+    """Of a, b and c without b another answer leads too, and without a as well; of two words both are needed."""
+    off = {"a b": 0.6, "a c": 0.3, "b c": 0.4}
+
+    def measured(sites: list[str]) -> list[Moved]:
+        return [Moved(at, 0.5, off[at], 1, 1 - off[at]) for at in sites]
+
+    whole, seen = Moved("a b c", 0.9, 0.1, 1, 0.9), cast(Any, SimpleNamespace(off=measured))
+    assert overview._fewest(whole, ["a", "b", "c"], seen).at == "a c"
+    assert overview._fewest(whole, ["a", "b"], seen) is whole

@@ -62,13 +62,23 @@ export const goesOn = (token?: Token): boolean => /^##/.test(token?.text ?? "");
 
 const PIECE = /^[\p{L}\p{N}'’]+$/u, ALONE = /['’]$|[\u0e00-\u0eff\u3040-\u9fff]/;
 
-/** Their texts: of a piece, its word up to it, or up to the piece of `ends`, with dots where the word goes on. */
-export function wordsUpTo(tokens: readonly Token[], ends?: Map<number, number | undefined>): string[] {
-  const isLetters = tokens.every(({ text, span }) => !span || text.length < 3), texts: string[] = [];
-  const isPiece = (i: number): boolean => goesOn(tokens[i]) || (!isLetters && !!tokens[i]?.span && tokens[i].span[0] === tokens[i - 1]?.span?.[1] && PIECE.test(wordOf(texts[i - 1]!) + tokens[i].text) && !ALONE.test(texts[i - 1]!));
-  tokens.forEach(({ text }, i) => texts.push(i && isPiece(i) ? texts[i - 1] + text.replace(/^##/, "") : text));
-  return tokens.map((_, i) => texts[ends?.get(i) ?? i]! + (isPiece((ends?.get(i) ?? i) + 1) ? "…" : ""));
+/** `on`: it goes on with the word before it. */
+export interface Spoken extends Token { on?: boolean }
+
+/** The tokens as a sentence names them: a piece with those of its word before it, and a sign where the word goes on. A word ends with an apostrophe; the first of a lane of pieces stands for all. */
+export function joined(tokens: readonly Token[], lanes: readonly { tokens: readonly number[] }[] = []): Spoken[] {
+  const isLetters = tokens.every(({ text, span }) => !span || text.length < 3), on: boolean[] = [], texts: string[] = [];
+  tokens.forEach(({ text, span }, i) => {
+    const word = texts[i - 1] ?? "", isOn = i > 0 && (goesOn(tokens[i]) || (!isLetters && !!span && span[0] === tokens[i - 1]!.span?.[1] && PIECE.test(wordOf(word) + text) && !ALONE.test(word)));
+    on.push(isOn);
+    texts.push(isOn ? word + text.replace(/^##/, "") : text);
+  });
+  const endOf = (own: readonly number[], i: number): number => (on[i + 1] && own.includes(i + 1) ? endOf(own, i + 1) : i);
+  return tokens.map((one, i) => {
+    const end = endOf(lanes.find(({ tokens: [first] }) => first === i)?.tokens ?? [], i);
+    return { ...one, text: texts[end]! + (on[end + 1] ? "…" : ""), on: on[i]! };
+  });
 }
 
-/** The same, as they are shown. */
-export const textsOf = (tokens: readonly Token[]): string[] => wordsUpTo(tokens).map(tokenText);
+/** Their texts as they are shown. */
+export const textsOf = (tokens: readonly Token[]): string[] => joined(tokens).map(({ text }) => tokenText(text));

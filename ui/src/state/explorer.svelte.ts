@@ -149,9 +149,9 @@ export class Explorer {
     return this.side === "b" ? this.b : this.a;
   }
 
-  /** What is said of a model without training, whose answers mean nothing. */
-  get untrained(): string | undefined {
-    return this.shown?.reply.notes.find((note) => note.includes("not trained"));
+  /** Whether the model is without training, so that its answers mean nothing. */
+  get untrained(): boolean {
+    return !!this.shown?.reply.notes.some((note) => note.includes("not trained"));
   }
 
   /** The address of the current attention, such as `encoder.blocks.1.attn`. */

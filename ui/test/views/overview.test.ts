@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { Run } from "../../src/parts/kit";
+import { joined, type Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { curvesIn, headline, headsIn, isMarker, joined, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, type Sentence } from "../../src/views/overview/story";
+import { choicesOf, curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, type Sentence } from "../../src/views/overview/story";
 import { along, around, freeNear } from "../../src/views/overview/paint";
 import "../english";
 
@@ -40,7 +40,7 @@ describe("the sentence of the overview", () => {
   it("names what gains, and a part that moves more than each head", () => {
     const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] }, part = { at: ["decoder.blocks.0.resid_pre[t=3]"], moved: 0.7, p: 0.1 };
     const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part, words: [part], instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
-    expect([seen.instead?.word, nameOfShare(tokens, seen.part!.tokens), seen.words]).toEqual(["ĠRome", "the word “France”", [seen.part]]);
+    expect([seen.instead?.word, nameOfShare(tokens, seen.part!.tokens), seen.words]).toEqual(["ĠRome", "“France”", [seen.part]]);
     expect(nameOfShare(tokens, [0, 3])).toBe(`${quoted(tokens, 0)} and “France”`);
     expect(nameOfShare([...tokens, { ...tokens[3]!, span: [5, 6] }], [3, 5])).toBe("every “France”");
     expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, words: [], instead: null });
@@ -64,7 +64,20 @@ describe("the sentence of the overview", () => {
       return { id: 0, text: piece.replace("_", ""), span: [start, (end = start + piece.replace(/^[▁_]|^##/, "").length)] as [number, number], type: 0 };
     });
     expect(joined(pieces).map((one) => one.text).join(" ")).toBe(wanted);
-    expect(joined(pieces, [{ tokens: [0, 1] }])[0]!.text).toBe(/##/.test(text) ? "detox" : wanted.split(" ")[0]);
+    const [first, second] = wanted.split(" ") as [string, string], isOne = first.endsWith("…");
+    expect(joined(pieces, [{ tokens: [0, 1] }])[0]!.text).toBe(isOne ? second : first);
+    for (const lanes of [[], [{ tokens: [0, 1] }]]) expect(nameOfShare(joined(pieces, lanes), [1, 0])).toBe(isOne ? quoted([{ ...pieces[0]!, text: second }], 0) : `${quoted(pieces, 0)} and ${quoted(pieces, 1)}`);
+  });
+
+  it("numbers a word that stands several times, and names the labels of a classifier", () => {
+    const same = [...tokens, { ...tokens[3]!, span: [5, 6] as [number, number] }];
+    expect([nameOfShare(same, [5]), nameOfShare(same, [3, 4])]).toEqual(["“France” (2)", "“France” (1) and “is”"]);
+    expect([["no", "yes"], ["a", "b", "c"], ["0", "1", "2", "3"], ["score"], null].map(choicesOf)).toEqual([" “no” or “yes”", " “a”, “b”, or “c”", " “0”, “1”, …, or “3”", "", ""]);
+  });
+
+  it("does not say of an unlikely answer that it leads", () => {
+    expect(say(headline(cause, { word: "“dog”", was: 0.999, now: 0.01, other: { word: "fox", p: 0.23 } }, {}))).toContain("nothing takes its place (best: “fox”, 23 %)");
+    expect(say(headline(cause, { word: "“dog”", was: 0.3, now: 0.01, other: { word: "fox", p: 0.23 } }, {}))).toContain("“fox” overtakes it with 23 %");
   });
 
   it("names a head with its stack, and the ends of a text in words", () => {

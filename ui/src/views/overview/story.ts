@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { goesOn, language, partName, percent, short, t, wordOf, wordsUpTo, type Run } from "../../parts/kit";
+import { language, partName, percent, short, t, wordOf, type Run, type Spoken } from "../../parts/kit";
 import { placeOf, type Curve, type Place } from "../../state/telling";
 
 export { curvesIn, telling, type Curve, type Place } from "../../state/telling";
@@ -46,11 +46,8 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
   return made;
 }
 
-/** The tokens as a sentence names them: a piece with those of its word before it, and a sign where the word goes on. A word ends with an apostrophe; the first of a lane of pieces stands for all. */
-export function joined(tokens: readonly Token[], lanes: readonly Lane[] = []): Token[] {
-  const texts = wordsUpTo(tokens, new Map(lanes.map(({ tokens: [first = 0, ...more] }) => [first, more.filter((i) => goesOn(tokens[i])).at(-1)])));
-  return tokens.map((one, i) => ({ ...one, text: texts[i]! }));
-}
+/** Of each word of some tokens its last, which has its name. */
+export const lastOf = (tokens: readonly Spoken[], some: readonly number[]): number[] => some.filter((i) => !(tokens[i + 1]?.on && some.includes(i + 1))).sort((one, other) => one - other);
 
 /** The stack whose tokens a head reads. */
 export const readBy = ({ stack, part }: Place): StackName => (part === "cross" ? "encoder" : stack);
@@ -77,13 +74,18 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 }
 
 /** "one, two and three". */
-export const listed = (names: readonly string[]): string => new Intl.ListFormat(language()).format(names);
+export const listed = (names: readonly string[], type: "conjunction" | "disjunction" = "conjunction"): string => new Intl.ListFormat(language(), { type }).format(names);
 
-/** "the word “thin”", "“dull” and “slow”", "every “dog”", "the outlined part of the picture". */
-export function nameOfShare(tokens: readonly Token[], [first = 0, ...more]: number[]): string {
-  if (!tokens[first]?.span) return quoted(tokens, first);
-  if (more[0] && more.every((i) => tokens[i]!.text === tokens[first]!.text)) return t("overview.part_all", { word: quoted(tokens, first) });
-  return more.length ? listed([first, ...more].map((i) => quoted(tokens, i))) : t(tokens.filter(({ text }) => text === tokens[first]!.text).length > 1 && tokens[first + 1]?.span ? "overview.part_before" : "overview.part_word", { word: quoted(tokens, first), next: quoted(tokens, first + 1) });
+/** A word that stands several times, with its number. */
+export function numbered(tokens: readonly Spoken[], i: number): string {
+  const name = quoted(tokens, i), same = tokens.flatMap(({ text, span }, k) => (span && text === tokens[i]!.text && !tokens[k + 1]?.on ? [k] : []));
+  return same[1] ? `${name} (${same.indexOf(i) + 1})` : name;
+}
+
+/** "“thin”", "“dull” and “slow”", "every “dog”". */
+export function nameOfShare(tokens: readonly Spoken[], some: readonly number[]): string {
+  const all = lastOf(tokens, some), [first = 0] = all;
+  return all[1] && all.every((i) => tokens[i]!.text === tokens[first]!.text) ? t("overview.part_all", { word: quoted(tokens, first) }) : listed(all.map((i) => numbered(tokens, i)));
 }
 
 const isGap = (text: string): boolean => /^(<mask>|\[MASK\])$/.test(text);
@@ -111,6 +113,12 @@ export function quoted(tokens: readonly Token[], i: number): string {
 /** A word or label that the model says. */
 export const spelt = (text: string): string => t("overview.quoted", { text: wordOf(text).trim() || text });
 
+/** The labels between which a classifier chooses, of many the first two and the last: " “yes” or “no”". */
+export function choicesOf(labels: readonly string[] | null): string {
+  const all = labels?.map(spelt) ?? [];
+  return all[1] ? ` ${listed(all[3] ? [all[0]!, all[1], "…", all.at(-1)!] : all, "disjunction")}` : "";
+}
+
 /** A vector's answer: how alike it is to that of a text, or to itself. */
 export const likeness = (text: string): string => (text ? t("overview.likeness", { text: short(text, 36).replace(/ \S*…$/, " …") }) : t("overview.likeness_own"));
 
@@ -120,8 +128,9 @@ export const DECIDES = 0.02;
 /** A curve with this share of its head's effect, and of the attention, is what the head is about. */
 const SHARE = 0.25, MOST = 0.5;
 
-/** An answer below this share is hardly one. */
-const SLIGHT = 0.1;
+/** From this share on an answer leads, or from half of what the first had. */
+const LEADS = 0.25;
+export const leads = (p: number, was: number): boolean => p >= Math.min(LEADS, was / 2);
 
 /** Whether what is read, most of the attention or of what moves, says what the head does. */
 export const tells = (reads: readonly Curve[], { moved }: Head): boolean => !!reads[0] && reads[0].moved >= Math.max(DECIDES, (reads.reduce((sum, { weight }) => sum + weight, 0) < MOST ? MOST : SHARE) * moved);
@@ -151,5 +160,5 @@ export function roughly(p: number): string {
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly, form = "off"): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t(`overview.${form}`, { cause }), names: told };
-  return { text: t(`overview.${form}_${Math.max(other.p, now) < SLIGHT ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
+  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
 }
