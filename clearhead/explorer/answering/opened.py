@@ -134,7 +134,7 @@ def _decided(model: Model) -> list[RunRequest]:
         return []
     rows, falls, sure = _usual(model)[:MOST_CUT], dict[str, float](), dict[str, list[tuple[float, str]]]()
     while rows and max(falls.values(), default=0) < CLEAR:
-        cuts = [[" ".join(w[:i] + w[i + 1 :]) for i in (len(w), *range(len(w)))] for w in rows[:MOST_TRIED]]
+        cuts = [[" ".join(w[:i] + w[i + 1 :]) for i in range(len(w), -1, -1)] for w in rows[:MOST_TRIED]]
         del rows[:MOST_TRIED]
         scores = iter(model.classify([*itertools.chain(*cuts)]))
         for text, *others in cuts:

@@ -107,18 +107,18 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
 
 def _words_of(tokens: Sequence[Token]) -> list[list[int]]:
     """The tokens of each word, by the rule of `joined` of ui/src/state/attention.svelte.ts; none if each is one."""
-    words, word, end = list[list[int]](), "", None
-    is_letters = all(len(token.text) < 3 for token in tokens if token.span)
+    words, word, end = list[list[int]](), "", -1
     for t, token in enumerate(tokens):
-        is_next = token.span is not None and token.span[0] == end and not is_letters
-        if t and (token.text.startswith("##") or (is_next and PIECE.fullmatch(f"{word}\n{token.text}"))):
+        start, after = token.span or (-2, -1)
+        if words and (token.text.startswith("##") or (start == end and PIECE.fullmatch(f"{word}\n{token.text}"))):
             words[-1].append(t)
             word += token.text.removeprefix("##")
         else:
             words.append([t])
             word = token.text.lstrip("▁Ġ ") or token.text
-        end = token.span[1] if token.span else None
-    return words if len(words) < len(tokens) else []
+        end = after
+    is_long = any(len(token.text) > 2 for token in tokens if token.span)
+    return words if is_long and len(words) < len(tokens) else []
 
 
 def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -159,12 +159,12 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
             places.setdefault(_text(one, found), []).append(one.at)
         everywhere = [" ".join(at) for text, at in places.items() if at[1:] and any(map(str.isalnum, text))]
         words += sorted(seen.off(everywhere), key=lambda one: -one.moved)
-        several = {" ".join(falling[:n]): falling[:n] for n in range(2, len(falling) + 1)}
-        words += seen.off(list(several))
+        words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
         told = [one for one in words if one.moved >= DECIDES] or [max([head, *words], key=lambda one: one.moved)]
         turned = (one for one in told if one.risen_p > one.p and not found.model.reader.reads_images)
         best = next(turned, told[0])
-        best = _fewest(best, several.get(best.at, []), seen)
+        if best.at not in everywhere:
+            best = _fewest(best, [at for at in falling if at in best.at], seen)
         if best is not head:
             about["part"] = _told(best)
     if best.risen >= 0:
@@ -175,10 +175,10 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
 
 def _without(seen: Overview, found: Pass) -> list[Moved]:
     """What moves without each word, region or moment of the first stack."""
-    name, tokens = next(iter(found.recording.tokens.items()))
-    words = _words_of(tokens if found.model.config.decoder else ())  # Those of an encoder are known.
-    at = f"{name}.blocks.0.resid_pre"
-    return seen.off([" ".join(f"{at}[t={t}]" for t in word) for word in words]) if words else seen.parts
+    if found.model.config.encoder is not None or not (words := _words_of(found.recording.tokens["decoder"])):
+        return seen.parts
+    at = "decoder.blocks.0.resid_pre"
+    return seen.off([" ".join(f"{at}[t={t}]" for t in word) for word in words if seen.position not in word])
 
 
 def _fewest(best: Moved, words: list[str], seen: Overview) -> Moved:
@@ -187,7 +187,7 @@ def _fewest(best: Moved, words: list[str], seen: Overview) -> Moved:
         fewer = seen.off([" ".join(one for one in words if one != out) for out in words])
         smaller = min(fewer, key=lambda one: one.p - one.risen_p)
         if smaller.risen_p <= smaller.p:
-            break
+            return best
         best, words = smaller, [one for one in words if one in smaller.at]
     return best
 
@@ -218,11 +218,9 @@ def _told(part: Moved) -> DecidedPart:
 def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
     """False for what was not measured, for the place where the answer is made and for signs of the start or the end."""
     edits, (first, *later) = one.at.split(), found.recording.tokens.values()
-    tokens = [Address.parse(at).index[0][1] for at in edits]
-    is_word = first[tokens[0]].span is not None
-    is_read = is_word or first[tokens[0]].text[0].isdigit()  # Patches and moments are named by numbers.
-    is_made = not later and seen.position in tokens[: None if is_word else 1]
-    return is_read and one.moved >= 0 and len(edits) < EDITS and not is_made
+    t = Address.parse(edits[0]).index[0][1]
+    is_read = first[t].span is not None or first[t].text[0].isdigit()  # Patches and moments are named by numbers.
+    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or t != seen.position)
 
 
 def _text(one: Moved, found: Pass) -> str:
