@@ -4,7 +4,7 @@ import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
 import { choicesOf, curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, quoted, strongest, telling, tells, type Sentence } from "../../src/views/overview/story";
-import { along, around, freeNear } from "../../src/views/overview/paint";
+import { along, around } from "../../src/views/overview/paint";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
@@ -118,13 +118,6 @@ describe("what the picture is made of", () => {
     expect([along(way, 0), along(way, 1)]).toEqual([line.from, to]);
     for (let k = 0; k <= 1; k += 0.02) if (Math.abs(along(way, k).x - decoder!.x[0]! + 44) < 30) expect(to.y - along(way, k).y).toBeGreaterThan(15);
     expect(around({ ...line, from: { ...line.from, y: yOf(decoder!, 1.5) }, to: { ...to, y: yOf(decoder!, 1.5) } }, decoder!)).toEqual({});
-  });
-
-  it("puts the switch beside a curve where nothing is drawn", () => {
-    const place = { left: 0, right: 400, top: 0, bottom: 200 }, half = { x: 60, y: 17 }, lanes = [0, 40, 80, 120, 160, 200].flatMap((y) => Array.from({ length: 20 }, (_, i) => ({ x: i * 20, y, r: 2 })));
-    const { x, y, to } = freeNear([{ x: 100, y: 80 }], half, place, [...lanes, { x: 100, y: 100, r: 10 }]);
-    expect([to, lanes.some((one) => Math.abs(one.y - y) < half.y + one.r && Math.abs(one.x - x) < half.x)]).toEqual([{ x: 100, y: 80 }, false]);
-    expect(y).toBeLessThan(80);
   });
 
   it("drops labels that do not fit at regular steps, but never the one that matters", () => {

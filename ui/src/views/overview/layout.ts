@@ -45,7 +45,7 @@ export function layout([first, second]: readonly Wanted[], width: number, height
 
 /** How thick a lane is of which so much depends: 0 to 1. */
 export function thickness(area: Area, moved: number): number {
-  const most = Math.min(32, area.gap * 0.6);
+  const most = Math.min(32, area.gap * (area.scale! > 2 ? 0.9 : 0.6));
   return Math.min(most, 1.6 + (most - 1.6) * Math.max(0, moved) * (area.scale ?? 1));
 }
 

@@ -8,10 +8,11 @@ import { bottomOf, thickness, xIn, yOf, type Area } from "./layout";
 export type Both = readonly [was: number, now: number];
 /** Who reads does so in a block; what is read, and where the answer is made, have one colour each. */
 export type Role = "asks" | "reads" | "read" | "other";
-export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both }
+/** `own`: what the answer needs of it alone; the rest of `at` it has read. */
+export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; own: (state: number) => Both; at: (state: number) => Both }
 /** What one lane gives another: from the encoder's end to the answer, as wide as the answer needs that word there, or in a block, by all of its heads. */
 export interface DrawnJoin extends Line { thick: Both; share: Both; role: Role; dim: boolean; ends: boolean; within: boolean }
-export interface DrawnCurve extends Line { weight: number; moved: Both; marked: boolean; dim: boolean }
+export interface DrawnCurve extends Line { weight: number; moved: Both; marked: boolean; feeds: boolean; dim: boolean }
 /** What a feed-forward moves, at most so large. */
 export interface DrawnDot extends Point { most: number; dim: boolean; moved: Both }
 export interface Point { x: number; y: number }
@@ -127,38 +128,40 @@ function knownOf({ area, at }: DrawnLane, change: number): number[] {
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = knownOf(lane, change), last = known.at(-1) ?? 0;
+  const { area, own, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = knownOf(lane, change), last = known.at(-1) ?? 0;
   if (last < n - 1) {
     [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
     stroke(g, { from: { x: area.x[last]!, y: yOf(area, lane.lane) }, to: { x: end, y: yOf(area, lane.lane) } }, [2, 6]);
   }
   if (!last) return;
   /** A colour for each state. */
-  const shade = (of: (state: number) => string): CanvasGradient => {
+  const shade = (of: (state: number) => string, states = known): CanvasGradient => {
     const fill = g.createLinearGradient(start, 0, end, 0);
-    known.forEach((i) => fill.addColorStop((area.x[i]! - start) / (end - start || 1), of(i)));
+    states.forEach((i) => fill.addColorStop((area.x[i]! - start) / (end - start || 1), of(i)));
     return fill;
   };
   if (change > 0.02) {
-    ribbon(g, lane, knownOf(lane, 0), (i) => thickness(area, at(i)[0]));
-    [g.fillStyle, g.strokeStyle] = [0.16, 0.6].map((share) => shade((i) => rgba(c.ink3, share * change * (role === "read" ? 1 : Math.min(1, (Math.abs(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) || 0) / 3))))) as [CanvasGradient, CanvasGradient];
+    const before = knownOf(lane, 0);
+    ribbon(g, lane, before, (i) => thickness(area, at(i)[0]));
+    [g.fillStyle, g.strokeStyle] = [0.16, 0.6].map((share) => shade((i) => rgba(c.ink3, share * change * Math.max(0, Math.min(1, thickness(area, at(i)[0]) - thickness(area, at(i)[1]) - 2 || 0))), before)) as [CanvasGradient, CanvasGradient];
     g.lineWidth = 1;
     g.fill();
     g.stroke();
   }
-  g.fillStyle = shade((i) => rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, (area.scale ?? 1) * between(at(i), change)) * (lane.hollow ? 0.3 : 1)));
+  const tint = (i: number): number => 1 - (between(own(i), change) || 0) / between(at(i), change) || 0;
+  g.fillStyle = shade((i) => rgba(mix(colourOf(lane, i, n, c), c.K, tint(i)), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (n - 1) : 1) * (tint(i) / 4 + strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, (area.scale ?? 1) * between(at(i), change)) * (lane.hollow ? 0.3 : 1))));
   ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
   g.fill();
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, c: Colours, change: number): void {
-  const { from, to, weight, marked, dim } = curve, moved = between(curve.moved, change);
+  const { from, to, weight, marked, feeds, dim } = curve, moved = between(curve.moved, change);
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   [g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.9 * change), 1.6];
   if (!dim && change > 0.3 && moved < DRAWN && curve.moved[0] >= DRAWN) stroke(g, curve, [5, 5]);
   if (moved >= DRAWN) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = dim ? 0.1 * strong : Math.max(0.4, strong);
-    for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
+    for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, feeds ? c.K : c.Q, 1], [1, feeds ? c.K : c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
     [g.strokeStyle, g.lineWidth] = [fill, Math.max(2, (marked ? 11 : 6) * weight)];
     stroke(g, curve);
   }
@@ -187,25 +190,4 @@ export function around(curve: Line, area: Area, half = 0): { via?: Point } {
   const x = area.x[0]! - 44, near = Array.from({ length: 41 }, (_, i) => along(curve, i / 40)).filter((at) => Math.abs(at.x - x) < 36);
   const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15 + half)), y = yOf(area, lane);
   return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
-}
-
-/** What is drawn, but the answers: points with a radius. */
-export function takenBy({ lanes, curves, joins, dots }: Scene): (Point & { r: number })[] {
-  const steps = Array.from({ length: 20 }, (_, i) => i / 19), lines = [...curves.filter(({ moved }) => moved[0] >= DRAWN), ...joins];
-  return [
-    ...lines.flatMap((one) => steps.map((k) => ({ ...along(one, k), r: "thick" in one ? one.thick[0] / 2 + 4 : 8 }))), ...dots.flatMap((one) => [1, 2, 3].map(() => ({ ...one, r: 10 }))),
-    ...lanes.flatMap(({ area: { x }, area, lane, at }) => steps.map((k) => ({ x: x[0]! + k * (x.at(-1)! - x[0]!), y: yOf(area, lane), r: thickness(area, at(Math.round(k * (x.length - 1)))[0] || 0) / 2 + (area.gap > 48 ? 4 : 0) }))),
-  ];
-}
-
-/** The place of a box near one of some points where the least is taken, and the point. */
-export function freeNear(to: readonly Point[], half: Point, { left, right, top, bottom }: Record<"left" | "right" | "top" | "bottom", number>, taken: readonly (Point & { r: number })[]): Point & { to: Point } {
-  let best = { ...to[0]!, to: to[0]! }, least = Infinity;
-  const apart = (x: number, y: number, one: Point): number => Math.hypot(Math.max(0, Math.abs(x - one.x) - half.x), Math.max(0, Math.abs(y - one.y) - half.y));
-  for (let y = top + half.y; y <= bottom - half.y; y++) for (let x = left + half.x; x <= right - half.x; x += 12) for (const one of to) {
-    let cost = 1.5 * apart(x, y, one);
-    for (let i = 0; i < taken.length && cost < least; i++) if (apart(x, y, taken[i]!) < taken[i]!.r) cost += 80 * Math.min(1, taken[i]!.r / 4);
-    if (cost < least) [best, least] = [{ x, y, to: one }, cost];
-  }
-  return best;
 }
