@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.api import Model
@@ -123,15 +122,17 @@ class EditedGeneration:
 
     def logits(self, written: list[int]) -> Tensor:
         """t v: the logits from which each written token was chosen."""
-        read, network = self.inputs[-1], self.model.network
-        ids = torch.cat([read.ids, torch.tensor([written[:-1]], dtype=torch.long, device=read.ids.device)], 1)
+        prompt, network = self.inputs[-1], self.model.network
         self.window.start = 0
         watched = self.model.tracing(self.edit) if self.edit else nullcontext()
         with Evaluating(network), torch.no_grad(), watched:
-            groups = network.see(read).groups  # What is written sees no later token.
-            groups = None if groups is None else F.pad(groups, (0, len(written) - 1))
-            logits = network(*self.inputs[:-1], replace(read, ids=ids, groups=groups))
-        return logits[0, read.grid[1] - 1 :].float()
+            memory, cache = network.encode(self.inputs[0]) if network.encoder else None, network.new_cache()
+            logits = network.decode(prompt, memory, cache)[:, -1:]
+            self.window.start = prompt.grid[1]
+            if read := written[:-1]:
+                ids = torch.tensor([read], device=logits.device)
+                logits = torch.cat([logits, network.decode(Tokens(ids), memory, cache)], 1)
+        return logits[0].float()
 
 
 def greedy(model: Model) -> GenerationConfig:
@@ -398,8 +399,10 @@ def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
 
 def _by_row_and_column(reading: ReadInput) -> tuple[str, ...]:
     """A note if q and k of a picture turn by row and column, which the page's own arithmetic does not know."""
-    note = "q and k of a picture turn by row and column, and the text after it goes on at an earlier place."
-    note += " The page's own steps to q and k count tokens instead."
+    note = (
+        "q and k of a picture turn by row and column, and the text after it goes on at an earlier place."
+        " The page's own steps to q and k count tokens instead."
+    )
     return () if reading.inputs[-1].grids is None else (note,)
 
 

@@ -29,6 +29,8 @@ def refusal(opened: Opened, *, live: bool) -> str | None:
     model = opened.model
     if model.reader.reads_images:
         return None
+    if model.config.pictures is not None:
+        return "the model reads pictures within a text"
     if not live:
         return "the model has too many parameters for a file; add --live int8 to hold it"
     if opened.start.target is not None and not model.is_encoder_decoder:

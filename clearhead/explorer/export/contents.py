@@ -157,8 +157,8 @@ def _patches(config: ModelConfig) -> bool:
 
 
 def is_live(opened: Opened) -> bool:
-    """Returns True if a file holds the model itself, which is small or has 8 or 4 bits."""
-    return bool(opened.matrices) or is_small(opened)
+    """Returns True if a file holds the model itself: one of texts alone that is small or has 8 or 4 bits."""
+    return opened.model.config.pictures is None and (bool(opened.matrices) or is_small(opened))
 
 
 def is_small(opened: Opened) -> bool:

@@ -150,6 +150,8 @@ def rounded_model(model: Model, live: Format) -> tuple[Model, dict[str, RoundedM
     It computes in float32. Raises UserError for a model that is too large for a file, or rounded already.
     """
     refuse_rounded(model.network, "live")
+    if model.config.pictures is not None:
+        raise UserError("live: expected a model of texts alone, got one that reads pictures within them; leave it out")
     n = sum(parameter.numel() for parameter in model.network.parameters())
     if n > MOST:
         raise UserError(f"live: expected a model of at most {MOST:,} parameters, got {n:,}; leave it out")

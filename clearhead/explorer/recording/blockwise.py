@@ -104,21 +104,19 @@ class Blockwise(Mapping[str, Tensor]):
         reads, tokens = self._network.config.first.input, inputs[-1]
         if isinstance(reads, Continuous):
             self._picture[f"encoder.embed.{reads.values}"] = self._tokens["encoder"].ids[0]
-        elif tokens.pictures is not None:
-            self._picture["decoder.embed.pixels"], path = self._last_picture(tokens), "decoder.embed.tokens"
+        elif (pictures := tokens.pictures) is not None:
+            picture, path = self._last_picture(pictures, tokens.grids), "decoder.embed.tokens"
+            self._picture["decoder.embed.pixels"] = picture
             self.facts[path] = self.facts[path].model_copy(update={"by_hand": True})
         axes = reads.axes if isinstance(reads, Continuous) else "c y x"
         for path, value in self._picture.items():
             self.facts[path] = TensorFact(shape=tuple(value.shape), axes=axes)
 
-    def _last_picture(self, tokens: Tokens) -> Tensor:
+    def _last_picture(self, pictures: Tensor, grids: Tensor | None) -> Tensor:
         """c y x: the last picture within a text, put together of its patches if it has any size."""
-        seen, pictures = self._network.config.pictures, tokens.pictures
-        assert seen is not None
-        assert pictures is not None
-        if tokens.grids is None:
+        if (seen := self._network.config.pictures) is None or grids is None:
             return pictures[-1]
-        (rows, columns), join, side = tokens.grids[-1].tolist(), seen.projector.join, seen.reads.patch_size
+        (rows, columns), join, side = grids[-1].tolist(), seen.projector.join, seen.reads.patch_size
         cells = pictures[-rows * columns :].view(rows // join, columns // join, join, join, -1, side, side)
         return cells.permute(4, 0, 2, 5, 1, 3, 6).flatten(4).flatten(1, 3)
 

@@ -70,8 +70,8 @@ def read(
     }
     seen, last, grid = model.config.pictures, inputs[-1], None
     if seen is not None and last.pictures is not None:
-        size = (seen.side, seen.side) if last.grids is None else (last.grids[-1] // seen.projector.join).tolist()
-        grid = size[0], size[1]
+        rows, columns = [seen.side] * 2 if last.grids is None else (last.grids[-1] // seen.projector.join).tolist()
+        grid = rows, columns
     return ReadInput([model.here(given) for given in inputs], tokens, grid)
 
 

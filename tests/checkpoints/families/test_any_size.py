@@ -13,6 +13,8 @@ from clearhead.api import Model, load
 from clearhead.config import ModelConfig
 from clearhead.data.images import ImageConfig, ImageProcessor
 from clearhead.errors import UserError
+from clearhead.explorer.export.contents import is_live
+from clearhead.explorer.export.page import rounded_model
 from clearhead.explorer.session import Session
 from clearhead.generation import Finished, generate
 from clearhead.model import Tokens, Transformer
@@ -242,6 +244,9 @@ def test_the_page_shows_a_picture_and_switches_each_of_its_vectors_off(opened):
         expected = ours.trace("what is this", image=image, edit={where: 0.0})[1].topk(20, -1).values
         torch.testing.assert_close(off, expected)
         assert not torch.allclose(off, tensors["output.values"])
+    assert not is_live(session)
+    with pytest.raises(UserError, match="live: expected a model of texts alone"):
+        rounded_model(ours, "int8")
     # The same patches, in other rows and columns.
     turned = ask(session, "run", run={**run, "image": url(picture.transpose(1, 0, 2))})
     assert turned[0]["grid"] == [2, 3]
