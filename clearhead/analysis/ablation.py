@@ -33,6 +33,7 @@ from clearhead.analysis.passes import (
     real,
     repeated,
     row_means,
+    seen_by_stack,
     shared,
     text_mean,
     traced,
@@ -186,7 +187,7 @@ class Ablations:
         """
         refuse_rounded(network, "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
-        self._tokens = by_stack(network, inputs)
+        self._tokens = seen_by_stack(network, inputs)
         self._last = list(self._tokens)[-1]
         layout = layouts(network, self._tokens)
         self._length = n_positions(layout)
@@ -195,7 +196,8 @@ class Ablations:
         self._base = {Address.parse(at): one for at, one in self._edit.items()}
         self._past: dict[int, Keys] = {}
         self._can_share = False
-        self._rows, is_whole = len(self._tokens[self._last].ids), self._tokens[self._last].valid is None
+        last = self._tokens[self._last]
+        self._rows, is_whole = len(last.ids), last.valid is None and last.groups is None
         is_cut = is_whole and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
         is_cut &= all(is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
         self.end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
@@ -337,6 +339,7 @@ class Ablations:
         if cells is None:
             return layouts(self._network, {k: repeated(batch, n) for k, batch in self._tokens.items()})[name]
         positions = layouts(self._network, self._tokens)[name].positions[:, slice(*cells)]
+        positions = positions.repeat(n if len(positions) > 1 else 1, 1)
         return Layout((n * self._rows, cells[1] - cells[0]), positions, start=cells[0])
 
     def _block(

@@ -39,6 +39,12 @@ def by_stack(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
     return dict(zip(names, tokens, strict=True))
 
 
+def seen_by_stack(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
+    """The same with the vectors of the pictures within texts, which say how the text's positions are laid out."""
+    with inference(network):
+        return {name: network.see(tokens) for name, tokens in by_stack(network, inputs).items()}
+
+
 def one_text(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
     """Each stack's input, as `by_stack` returns it. Raises UserError for several texts or padding."""
     tokens = by_stack(network, inputs)

@@ -16,7 +16,7 @@ from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Group, Parts
 from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import Metric
-from clearhead.analysis.passes import Inputs, by_stack, inference, layouts, real, text_mean, traced
+from clearhead.analysis.passes import Inputs, inference, layouts, real, seen_by_stack, text_mean, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
@@ -132,7 +132,7 @@ class Circuits:
         self.network, self.metric, self.n_features = network, metric, n_features
         self.whole = Parts(network, [Split(one) for one in features])
         """The parts with the features of each site as one."""
-        self.tokens = by_stack(network, clean)
+        self.tokens = seen_by_stack(network, clean)
         self.layouts = layouts(network, self.tokens)
         self.layout = list(self.layouts.values())[-1]
         self.seen, clean_result = self._pass(self.tokens)
@@ -145,7 +145,7 @@ class Circuits:
             self.base = base if corrupt == "zero" else {path: self._mean(path) for path in known}
             corrupt_result = traced(network, self.tokens, {path: self.base[path] for path in paths})[1]
         else:
-            other = by_stack(network, corrupt)
+            other = seen_by_stack(network, corrupt)
             _check_alike(self.tokens, other)
             self.base, corrupt_result = self._pass(other)
         self.results = clean_result, corrupt_result

@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import Given, Part, by_stack, layouts, part_of
+from clearhead.analysis.passes import Given, Part, layouts, part_of, seen_by_stack
 from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
@@ -69,7 +69,7 @@ class Blockwise(Mapping[str, Tensor]):
         """
         self._network, self._edit, self._without, self._arithmetic = network, dict(edit), without, arithmetic
         with self._computing():
-            self._tokens = {name: network.see(tokens) for name, tokens in by_stack(network, inputs).items()}
+            self._tokens = seen_by_stack(network, inputs)
         self._layouts = layouts(network, self._tokens)
         self._inputs: dict[Part, Tensor] = {}
         self._biases: dict[tuple[str, LayerKind], AttentionBias] = {}
