@@ -85,7 +85,7 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
     """A copy of `network` with quicker products, which shares all else; `network` itself if they cannot pay.
 
     Each is by a packed matrix or by the matrix as it is, by oneDNN or PyTorch's own: what is quickest for `rows` rows
-    on this machine, which is timed once. The copy belongs to the caller. Later writes to a matrix do not reach a
+    on this machine, which is timed once. The copy belongs to the caller. Later writes to a matrix need not reach a
     packed one. Packed matrices are kept for the next call, one in each order that was asked for. It compares a
     fingerprint of every byte of the weights and packs again what has changed, by whatever means. `forget` frees them.
     """
@@ -210,10 +210,10 @@ def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Each thread takes some inputs of a matrix that is stored by them: PyTorch's product of one row has one thread."""
     n = gcd(torch.get_num_threads(), x.shape[-1])
-    if n == 1:
+    if n == 1 or x.dtype != torch.float32:  # Parts in 16 bits are rounded.
         return F.linear(x, weight, bias)
-    parts = x.reshape(-1, n, x.shape[-1] // n).transpose(0, 1)
-    y = torch.bmm(parts, weight.T.unflatten(0, (n, -1))).sum(0).view(*x.shape[:-1], -1)
+    parts = x.unflatten(-1, (n, -1)).flatten(0, -3).transpose(0, 1)
+    y = torch.bmm(parts, weight.T.unflatten(0, (n, -1))).sum(0).view(*x.shape[:-1], len(weight))
     return y if bias is None else y + bias
 
 

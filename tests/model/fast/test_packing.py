@@ -61,6 +61,7 @@ def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, b
         copy = packed_map(plain, way)
         assert torch.equal(copy.effective_weight(), plain.weight)
         assert_close(copy(x), plain(x))
+        assert copy(x[:, :0]).shape == plain(x[:, :0]).shape
     assert_close(DirectLinear(plain)(x), plain(x))
 
 
