@@ -64,7 +64,7 @@ const followers: Record<string, string> = {
   "norm.place.": "pre post sandwich branch",
   "overview.": "self cross mix encoder decoder head head_of at at_stack at_cross of of_stack of_cross off off_over off_now off_none now now_over now_now now_none",
   "overview.does_": "next number sort fr de es pair language classification tagging span none image sound",
-  "overview.out_": "next number language classification tagging span",
+  "overview.out_": "next number sort language classification tagging span",
   "patching.": "answer minus",
   "patching.at.": "attn cross ffn resid_pre",
   "patching.of.": "resid attn ffn heads",

@@ -82,10 +82,10 @@ export function numbered(tokens: readonly Spoken[], i: number): string {
   return same[1] ? `${name} (${same.indexOf(i) + 1})` : name;
 }
 
-/** "“thin”", "“dull” and “slow”", "every “dog”". */
+/** "“thin”", "“dull” and “slow”", "both “dog”". */
 export function nameOfShare(tokens: readonly Spoken[], some: readonly number[]): string {
   const all = lastOf(tokens, some), [first = 0] = all;
-  return all[1] && all.every((i) => tokens[i]!.text === tokens[first]!.text) ? t("overview.part_all", { word: quoted(tokens, first) }) : listed(all.map((i) => numbered(tokens, i)));
+  return all[1] && all.every((i) => tokens[i]!.text === tokens[first]!.text) ? t(all[2] ? "overview.part_all" : "overview.part_both", { word: quoted(tokens, first) }) : listed(all.map((i) => numbered(tokens, i)));
 }
 
 const isGap = (text: string): boolean => /^(<mask>|\[MASK\])$/.test(text);
