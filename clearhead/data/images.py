@@ -360,11 +360,16 @@ class ImageProcessor:
     def framed(
         self, images: Sequence["Picture"], *, most: int | None = None
     ) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
-        """The values of pictures, and of each what `frames` says. Raises UserError for more squares than `most`."""
+        """The values of pictures, and of each what `frames` says.
+
+        Raises UserError for no picture, and if pictures of any size have more than `most` vectors.
+        """
+        if not images:
+            raise refuse("images", "a list of at least one image", "none", "try [image]")
         each, squares = list[tuple[NDArray[np.uint8], tuple[int, int]]](), 0
         for i, image in enumerate(images):
             each.append(self.frames(image, where=f"images[{i}]"))
-            squares += prod(each[-1][1]) // (self.config.merge_size or 1) ** 2
+            squares += prod(each[-1][1]) // self.config.merge_size**2 if self.config.merge_size else 0
             if most is not None and squares > most:
                 raise refuse(f"images[{i}]", f"at most {most} tokens in all pictures", squares, "give smaller ones")
         return self.joined([frames for frames, _ in each]), [grid for _, grid in each]
@@ -382,7 +387,7 @@ class ImageProcessor:
         """
         config = self.config
         if config.max_image_size is None:
-            whole, side = self.resized(picture, where=where)[None], config.patch_size
+            whole, side = self.resized(picture, where=where)[None], config.patch_size if config.merge_size else None
             return whole, (0, 0) if side is None else (whole.shape[2] // side, whole.shape[3] // side)
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:

@@ -306,12 +306,13 @@ class Pictures(Part):
     def cells(self, tokens: Tokens) -> Tensor:
         """n 2: the rows and columns of the pictures' vectors. Raises UserError unless marks and patches fit them."""
         patches, grids, side = tokens.pictures, tokens.grids, self.config.projector.join
-        if patches is None or grids is None or ((grids < 1) | (grids % side != 0)).any():
+        if patches is None or grids is None or grids.ndim != 2 or ((grids < 1) | (grids % side != 0)).any():
             raise UserError(f"pictures: expected tokens.grids, rows and columns of patches in multiples of {side}")
         n, got = int(grids.prod(1).sum()), int((tokens.ids == self.config.mark_id).sum())
-        if (got * side**2, len(patches)) != (n, n):
-            expected = f"{n // side**2} marks, tokens {self.config.mark_id}, and {n} patches of {len(grids)} pictures"
-            raise UserError(f"pictures: expected {expected}, got {got} and {len(patches)}; repeat the mark of each one")
+        shape, given = (n, *self.config.reads.shape[1:]), tuple(patches.shape)
+        if not n or (got * side**2, given) != (n, shape):
+            expected = f"{n // side**2} marks, tokens {self.config.mark_id}, and patches of shape {shape}"
+            raise UserError(f"pictures: expected {expected}, got {got} and {given}; repeat the mark of each one")
         return grids.long() // side
 
     def states(self, tokens: Tokens, picture: Tensor, row: Tensor, column: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import Words
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import Pass, picture_of
+from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import AddressText, Natural, OfRun, Reply, RunRequest, SmallCount, Whole
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.tokens import read
@@ -212,9 +212,8 @@ def _study(opened: Opened, question: CircuitsQuestion) -> Studied:
     clean = _clean(opened, question)
     model, inputs = clean.model, clean.reading.inputs
     writes = len(inputs) == 2 and isinstance(model.config.head, LanguageHead)
-    image = question.corrupt.image
-    text = picture_of(image, opened.passes.examples) if model.reader.reads_images else question.corrupt.text
-    corrupt = read(model, text, (clean.target or "") if writes else question.corrupt.target).inputs
+    text, image = opened.passes.given(model, question.corrupt)
+    corrupt = read(model, text, (clean.target or "") if writes else question.corrupt.target, image=image).inputs
     if writes:  # Both decoders read the same.
         corrupt = [corrupt[0], inputs[1]]
     asked: dict[str, int | None] = {"answer": question.answer, "minus": question.minus, "position": question.position}

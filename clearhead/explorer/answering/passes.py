@@ -106,9 +106,15 @@ class EditedGeneration:
             return ()
         return (f"This was written without the edits of {', '.join(self.left_out)}, which need the whole text.",)
 
+    @property
+    def prompt(self) -> Tokens:
+        """The last input with the vectors of its pictures, so that no trace keeps their maps."""
+        with Evaluating(self.model.network), torch.no_grad():
+            return self.model.network.see(self.inputs[-1])
+
     def steps(self, config: GenerationConfig) -> Iterator[Step]:
         """Generates one step a token."""
-        prompt, source = self.inputs[-1], self.inputs[0] if self.model.is_encoder_decoder else None
+        prompt, source = self.prompt, self.inputs[0] if self.model.is_encoder_decoder else None
         self.window.start = 0
         with torch.no_grad(), self.model.tracing(self.edit) if self.edit else nullcontext() as seen:
             for event in generate(self.model.network, prompt, source=source, config=config):
@@ -122,7 +128,7 @@ class EditedGeneration:
 
     def logits(self, written: list[int]) -> Tensor:
         """t v: the logits from which each written token was chosen."""
-        prompt, network = self.inputs[-1], self.model.network
+        prompt, network = self.prompt, self.model.network
         self.window.start = 0
         watched = self.model.tracing(self.edit) if self.edit else nullcontext()
         with Evaluating(network), torch.no_grad(), watched:
@@ -269,7 +275,7 @@ class Passes:
         check_size({name: len(tokens) for name, tokens in reading.tokens.items()})
         return reading
 
-    def _given(self, model: Model, run: RunRequest) -> "tuple[Input, Picture | None]":
+    def given(self, model: Model, run: RunRequest) -> "tuple[Input, Picture | None]":
         """The input of the first stack, and the picture within it."""
         if model.config.pictures is not None:
             return run.text, None if run.image is None else picture_of(run.image, self.examples)
@@ -290,7 +296,7 @@ class Passes:
         model = self.model_of(run)
         edits = resolve(run.edits, self.addresses(run).axes) if run.edits else []
         written, notes = self._written(model, run, edits)
-        given, image = self._given(model, run)
+        given, image = self.given(model, run)
         target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = self._read(model, given, target, written, image)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
@@ -310,7 +316,7 @@ class Passes:
             _by_path(run.edits),
             recording,
             target,
-            (*_untrained(model), *_unknown(model, run), *_prompted(model), *_by_row_and_column(reading), *notes),
+            (*_untrained(model), *_unknown(model, run), *_prompted(model), *_laid_out(model, reading), *notes),
         )
 
     def _before(self, run: RunRequest, model: Model, reading: ReadInput) -> tuple[Recording, set[str]] | None:
@@ -346,7 +352,7 @@ class Passes:
         window = Window()
         possible = [edit for edit in edits if edit.waits]
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
-        text, image = self._given(model, run)
+        text, image = self.given(model, run)
         first = self._read(model, text, "", []) if model.is_encoder_decoder else self._read(model, text, image=image)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window, direct=partial(self.direction, model)))
         return EditedGeneration(model, first.inputs, edit, window, left_out)
@@ -397,13 +403,17 @@ def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
     return (f"Words without a token of their own: {', '.join(words)}.",) if words else ()
 
 
-def _by_row_and_column(reading: ReadInput) -> tuple[str, ...]:
-    """A note if q and k of a picture turn by row and column, which the page's own arithmetic does not know."""
-    note = (
+def _laid_out(model: Model, reading: ReadInput) -> tuple[str, ...]:
+    """A note on what the page's own arithmetic does not know of a picture: rows and columns, or who sees all of it."""
+    seen, tokens = model.config.pictures, reading.inputs[-1]
+    if seen is None or tokens.pictures is None:
+        return ()
+    turned = (
         "q and k of a picture turn by row and column, and the text after it goes on at an earlier place."
         " The page's own steps to q and k count tokens instead."
     )
-    return () if reading.inputs[-1].grids is None else (note,)
+    whole = f"The tokens of a {seen.sees} attend to later ones of it, too. The page's own step of the mask shuts these."
+    return (turned,) * seen.any_size + (whole,) * (seen.sees != "past")
 
 
 def _prompted(model: Model) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from clearhead.generation import Finished, generate
 from clearhead.model import Tokens, Transformer
 from clearhead.model.cache import FixedCache
 from clearhead.model.layout import axes_of
-from clearhead.trace import trace
+from clearhead.trace import trace, tracing
 from tests.checkpoints.families.test_pictures import arguments, batch
 from tests.explorer.answering.test_pictures import url
-from tests.explorer.asking import ask, start
+from tests.explorer.asking import GENERATE, ask, start
 from tests.later import later
 from tests.parity.cases import of
 from tests.small_pictures import MARKS, pictured
@@ -197,8 +197,12 @@ def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
     wrong = {
         "grids, rows and columns": replace(tokens, grids=None),
         "multiples of 2": replace(tokens, grids=tokens.grids + 1),
+        "expected tokens.grids": replace(tokens, grids=tokens.grids[0]),
+        "expected 0 marks": replace(tokens, grids=tokens.grids[:0]),
         "expected 17 marks": replace(tokens, ids=tokens.ids.clamp(max=58)),
-        "and 68 patches of 3 pictures, got 17 and 67": replace(tokens, pictures=tokens.pictures[1:]),
+        r"of shape \(68, 48\), got 17 and \(67, 48\)": replace(tokens, pictures=tokens.pictures[1:]),
+        r"got 17 and \(68, 47\)": replace(tokens, pictures=tokens.pictures[:, 1:]),
+        r"got 17 and \(1, 68, 48\)": replace(tokens, pictures=tokens.pictures[None]),
     }
     for message, one in wrong.items():
         with pytest.raises(UserError, match=message) as found:
@@ -213,6 +217,13 @@ def test_what_does_not_fit_is_refused_in_one_line(opened, tmp_path: Path):
     large = Image.new("RGB", (400, 400))
     with pytest.raises(UserError, match=r"images\[0\]: expected at most 9 tokens in all pictures, got"):
         ours.reader.with_images(f"{MARK}{MARK}", [large, large], most=9)
+    with pytest.raises(UserError, match="images: expected a list of at least one image, got none"):
+        ours.images.framed([])
+    sizes: dict[str, Any] = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 16}}
+    squares: dict[str, Any] = {"size": {"height": 32, "width": 32}, "patch_size": 8}
+    for fields in (sizes, squares):
+        framed = ImageProcessor(ImageConfig.of({**fields, "image_mean": 0.5, "image_std": 0.5}, where="x")).framed
+        assert framed([large], most=1)[1] == framed([large])[1]
     for change in ({"positions": {"kind": "rotary"}}, {"window": 4}):
         config = ours.config.model_dump(mode="json")
         config["decoder"] |= change
@@ -245,6 +256,17 @@ def test_the_page_shows_a_picture_and_switches_each_of_its_vectors_off(opened):
         torch.testing.assert_close(off, expected)
         assert not torch.allclose(off, tensors["output.values"])
     assert not is_live(session)
+    traced = list[bool]()
+    assert ours.network.pictures is not None
+    hook = ours.network.pictures.tower.register_forward_hook(lambda *_: traced.append(tracing()))
+    edited = {**run, "edits": [{"at": "decoder.blocks.0.attn.z[h=0]", "do": "zero"}]}
+    ask(session, "generate", run=edited, settings={**GENERATE, "max_new_tokens": 2})
+    hook.remove()
+    assert traced
+    assert not any(traced)  # The maps of a large picture would fill the memory.
+    other = {**run, "text": "what is red"}
+    circuits = ask(session, "circuits", run=run, corrupt=other, position=-1, answer=17, minus=6)[0]
+    assert circuits["clean"] != circuits["corrupt"]
     with pytest.raises(UserError, match="live: expected a model of texts alone"):
         rounded_model(ours, "int8")
     # The same patches, in other rows and columns.

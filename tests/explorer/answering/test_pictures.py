@@ -101,6 +101,7 @@ def test_a_picture_within_a_text_is_read_and_each_of_its_vectors_can_be_switched
         first = ids.index(mark)
         assert ids[first : first + n] == [mark] * n
         assert reply["grid"] == [2, 2]
+        assert any("attend to later ones" in note for note in reply["notes"]) == (sees != "past")
         torch.testing.assert_close(tensors["output.values"], logits.topk(12, -1).values)
         at = "decoder.blocks.1.attn.weights[h=1]"
         values = ask(session, "values", run=run, at=[at, "decoder.embed.pixels"])[1]
