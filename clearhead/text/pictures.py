@@ -22,6 +22,12 @@ class Marks:
         return f"{first}{mark}{last}" if self.seen.any_size else first or mark
 
     @property
+    def reserved(self) -> list[str]:
+        """What no text beside a prompt may say: the mark of a picture, its token, and that of a video."""
+        own = (self._token(i) for i in (self.seen.mark_id, self.seen.video_id))
+        return [one for one in (self.name, *own) if one]
+
+    @property
     def begins(self) -> bool:
         """True if pictures stand before the begin token, which the spelled text then holds."""
         return self.seen.sees == "prompt"

@@ -1,6 +1,7 @@
 """A model that reads pictures learns their captions: its batches, its runs with adapters, and pictures it refuses."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,11 @@ def test_captions_of_pictures_of_any_size_are_learned(table: Path, tmp_path: Pat
     assert run.scores["exact_match"] == 1.0, run.scores
     paths = [str(table.parent / f"{i}.png") for i in (3, 4)]
     assert [one["text"] for one in run.model.predict(paths)] == ["red", "what"]
+    for name in ("<image>", "<|video_pad|>"):
+        given.write_text("\n".join(map(json.dumps, [*rows, {**rows[0], "text": f"red {name}"}])), encoding="utf-8")
+        message = rf"rows\.jsonl:25: .*expected a caption without {re.escape(name)}, the mark of a picture or video"
+        with pytest.raises(UserError, match=message):
+            run_of(given, tmp_path / "none", **fields)
 
 
 def _truncated(path: Path) -> None:

@@ -230,11 +230,12 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
         ), [line]
 
     def known(self, examples: list[Captioned]) -> list[Captioned]:
-        """The examples. Raises UserError for a caption with the mark of a picture, which would need one more."""
-        name = Marks(self.seen, self.tokenizer).name
+        """The examples. Raises UserError for a caption with the mark of a picture, or a video, which it lacks."""
+        reserved = Marks(self.seen, self.tokenizer).reserved
         for one in examples:
-            if name in one.caption:
-                raise UserError(f"{one.where}: expected a caption without {name}, the mark of a picture; leave it out")
+            for name in (name for name in reserved if name in one.caption):
+                expected = f"expected a caption without {name}, the mark of a picture or video"
+                raise UserError(f"{one.where}: {expected}; leave it out")
         return examples
 
     def encode(self, examples: Sequence[Captioned]) -> Captions:
