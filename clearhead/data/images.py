@@ -17,16 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from clearhead.data.preprocessor import ANOTHER, Preprocessor
-from clearhead.data.tiles import (
-    Area,
-    LongestEdge,
-    PixelSize,
-    ShortestEdge,
-    centered,
-    check_size,
-    patches_of,
-    tiles_of,
-)
+from clearhead.data.tiles import Area, LongestEdge, PixelSize, ShortestEdge, centered, check_size, patches_of, tiles_of
 from clearhead.errors import UserError, reason, refuse, require
 
 if TYPE_CHECKING:
