@@ -63,7 +63,7 @@ def recall_tuned(question: str, ways: Mapping[str, object]) -> str | None:
 @torch.inference_mode()
 def time_each(runs: Mapping[str, Run]) -> dict[str, float]:
     """The least seconds of each run, in turn, after one that does not count."""
-    # While other processes have the core, a thread's clock stands still; and while it waits for other threads.
+    # A thread's clock stands still while other processes have the core, but also while it waits for its helpers.
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     least = dict.fromkeys(runs, float("inf"))
     for i in range(ROUNDS + 1):
