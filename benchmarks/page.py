@@ -140,7 +140,7 @@ def measure(name: str, cap: str, *, data: Path, quick: bool) -> Done:
 
 
 def write_all(out: Path, cap: str, only: tuple[str, ...], *, data: Path, quick: bool) -> Path:
-    """Measures what `out` does not hold yet, and writes the page.
+    """Measures what `out` does not hold yet, and writes the page of all that it holds.
 
     Raises UserError for a job or a cap that does not exist.
     """
@@ -149,15 +149,14 @@ def write_all(out: Path, cap: str, only: tuple[str, ...], *, data: Path, quick: 
             raise UserError(f"{one}: expected one of {', '.join(filter(None, of))}; try {next(filter(None, of))}")
     folder = out / (cap or "whole")
     folder.mkdir(parents=True, exist_ok=True)
-    found: list[Done] = []
+    kept_of = {name: folder / f"{name}.json" for name in JOBS}
     for name in only or JOBS:
-        kept = folder / f"{name}.json"
-        if not kept.is_file():
+        if not (kept := kept_of[name]).is_file():
             print(f"{name}: about {JOBS[name].minutes} minutes", file=sys.stderr)
             kept.write_text(
                 measure(name, cap, data=data.absolute(), quick=quick).model_dump_json(indent=1) + "\n", encoding="utf-8"
             )
-        found.append(Done.model_validate_json(kept.read_text(encoding="utf-8")))
+    found = [Done.model_validate_json(kept.read_text(encoding="utf-8")) for kept in kept_of.values() if kept.is_file()]
     page = folder / "page.md"
     page.write_text("\n".join(page_of(found, cap)) + "\n", encoding="utf-8")
     return page
