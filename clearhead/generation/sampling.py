@@ -229,11 +229,15 @@ class Sampler:
 
     def forbid(self, scores: Tensor, history: History) -> Tensor:
         """-inf for banned tokens, and for repeated n-grams and too early ends unless these leave no token."""
-        banned, forbidden = (among(some, scores) for some in (self.banned(history), self.early_ends(history)))
-        if self.config.no_repeat_ngram is not None:
-            forbidden = forbidden | repeated_ngrams(history, self.config.no_repeat_ngram, scores.shape[-1])
-        left = ~(banned | forbidden).all(-1, keepdim=True)
-        return scores.masked_fill(banned | (forbidden & left), NEVER)
+        banned, early, v = self.banned(history), self.early_ends(history), scores.shape[-1]
+        if self.config.no_repeat_ngram is None:
+            never = {token for token in (*banned, *early) if token < v}
+            never = never if len(never) < v else {token for token in banned if token < v}
+            return scores.index_fill(-1, torch.tensor([*never], dtype=torch.long, device=scores.device), NEVER)
+        always = among(banned, scores)
+        forbidden = among(early, scores) | repeated_ngrams(history, self.config.no_repeat_ngram, v)
+        left = ~(always | forbidden).all(-1, keepdim=True)
+        return scores.masked_fill(always | (forbidden & left), NEVER)
 
     def force(self, scores: Tensor, history: History) -> Tensor:
         """Makes a forced token certain: 0, the logarithm of 1, and -inf for all others."""
