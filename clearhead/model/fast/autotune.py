@@ -1,5 +1,6 @@
 """Chooses the quickest of several ways to compute something: timed once on a machine, and remembered in a file."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -33,7 +34,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
 
     Each way prepares a computation and returns it. It should read more weights than a small cache holds, as a step of
     a network does. A new question is timed, in milliseconds, and the answer is kept for this machine
-    (`clearhead.machine.tuning_cache`), so that later starts only read it.
+    (`clearhead.machine.tuning_cache`), so that later starts only read it, unless other programs disturbed it.
     """
     if len(ways) == 1:
         return next(iter(ways))
@@ -46,7 +47,8 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     first, best = next(iter(ways)), min(seconds, key=lambda name: seconds[name])
     best = best if seconds[best] < MARGIN * seconds[first] else first
     _found[question, torch.get_num_threads()] = best
-    tuning_cache.keep(Choice(way=best), {"question": question, "ways": [*ways]})
+    if _is_quiet():
+        tuning_cache.keep(Choice(way=best), {"question": question, "ways": [*ways]})
     _spent.append(time.perf_counter() - start)
     return best
 
@@ -58,6 +60,11 @@ def recall_tuned(question: str, ways: Mapping[str, object]) -> str | None:
         _found[key] = kept.way
     found = _found.get(key)
     return found if found in ways else None
+
+
+def _is_quiet() -> bool:
+    """True if, as far as the system says, no thread waited for a processor in the last minute."""
+    return getattr(os, "getloadavg", lambda: (0.0,))()[0] <= (os.cpu_count() or 1)
 
 
 @torch.inference_mode()

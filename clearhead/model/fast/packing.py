@@ -1,7 +1,9 @@
 """Multiplies by weights in the order, and with the kernel, that this processor reads fastest: inference on a CPU."""
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from math import gcd
@@ -30,6 +32,8 @@ ROWS = 64
 TIMED, MOST_COPIES = 1 << 22, 16
 """Numbers that are timed: of copies of a small matrix, for a step never finds it in the processor's cache, or of the
 first outputs of a large one."""
+HUGE = 1 << 21
+"""Bytes of a huge page."""
 MEASURED_ROWS = (1, 8, 64)
 """Numbers of rows that are timed. A step of another number is taken for the next larger one."""
 ACCURATE = 1e-5
@@ -37,32 +41,18 @@ ACCURATE = 1e-5
 
 
 class PackedLinear(LinearMap):
-    """y = x W^T + b, with a copy of W in another order: oneDNN's own ("packed"), or input by input."""
+    """y = x W^T + b by one of `WAYS`, with W as it is, or a copy of it in another order."""
 
-    def __init__(self, group: Sequence[nn.Linear], packed: Tensor, way: str = "packed") -> None:
-        """`group`: the maps whose matrices are packed together. `way`: one of `WAYS`."""
+    def __init__(self, group: Sequence[nn.Linear], weight: Tensor, way: str = "packed") -> None:
+        """`weight`: the matrices of `group` together, in the order of `way`, one of `WAYS`."""
         super().__init__(group[0].in_features, sum(m.out_features for m in group), concatenated_bias(group))
-        self.packed, self.sources, self.product = packed, [m.weight for m in group], WAYS[way][1]
+        self.weight, self.sources, self.product = weight, [m.weight for m in group], WAYS[way][1]
 
     def effective_weight(self) -> Tensor:
-        return self.packed.to_dense()
+        return self.weight.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x, self.packed, self.bias)
-
-
-class DirectLinear(LinearMap):
-    """y = x W^T + b by oneDNN, which reads W where it is: for one row often faster than from another order."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__(linear.in_features, linear.out_features, linear.bias)
-        self.weight = linear.weight
-
-    def effective_weight(self) -> Tensor:
-        return self.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _multiplied(x, self.weight, self.bias)
+        return self.product(x, self.weight, self.bias)
 
 
 Group = tuple[nn.Linear, ...]
@@ -120,7 +110,8 @@ def ready(network: Transformer, *, rows: int = 1) -> Transformer:
 def copied(fast: nn.Module) -> list[Tensor]:
     """The weights whose packed copies a network reads in their place."""
     maps = (m.fused.module if isinstance(m, FusedQKVPart) else m for m in fast.modules())
-    return list({id(w): w for m in maps if isinstance(m, PackedLinear) for w in m.sources}.values())
+    found = (w for m in maps if isinstance(m, PackedLinear) for w in m.sources if w is not m.weight)
+    return list({id(w): w for w in found}.values())
 
 
 def forget(network: Transformer) -> None:
@@ -131,7 +122,9 @@ def forget(network: Transformer) -> None:
 
 
 def _with(network: Transformer, ways: Mapping[Group, str], found: Mapping[Group, _Packed]) -> Transformer:
-    instead: dict[nn.Module, nn.Module] = {m: DirectLinear(m) for g, way in ways.items() if way == "direct" for m in g}
+    instead: dict[nn.Module, nn.Module] = {
+        m: PackedLinear([m], m.weight, way) for group, way in ways.items() if way == "direct" for m in group
+    }
     for group, known in found.items():
         instead |= zip(group, parts(group, PackedLinear(group, known.matrix, ways[group])), strict=True)
     return cast("Transformer", shared_copy(network, instead)) if instead else network
@@ -171,7 +164,9 @@ def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]
     name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
     is_turned = not group[0].weight.is_contiguous()
     by_inputs = ", stored by inputs" if is_turned else ""
-    return f"{name} {n} x {sizes} x {width}{by_inputs}, {rows} rows", {way: partial(prepared, way) for way in WAYS}
+    # One thread has no parts.
+    ways = {way: partial(prepared, way) for way in WAYS if torch.get_num_threads() > 1 or "parts" not in way}
+    return f"{name} {n} x {sizes} x {width}{by_inputs}, {rows} rows", ways
 
 
 def _fingerprints(groups: list[Group]) -> list[list[int]]:
@@ -195,8 +190,19 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _by_inputs(weight: Tensor) -> Tensor:
-    """A copy, or the matrix itself if it is stored so."""
-    return weight.T.contiguous().T
+    return _by_outputs(weight.T).T
+
+
+def _by_outputs(weight: Tensor) -> Tensor:
+    """A copy in huge pages, which a processor reads faster, or a plain one where the system has none."""
+    if (advice := getattr(mmap, "MADV_HUGEPAGE", None)) is None:
+        return weight.contiguous()
+    room = mmap.mmap(-1, weight.nbytes + HUGE, flags=mmap.MAP_PRIVATE)
+    with suppress(OSError):  # Without huge pages.
+        room.madvise(advice)
+    start = -torch.frombuffer(room, dtype=torch.uint8).data_ptr() % HUGE
+    copy = torch.frombuffer(room, dtype=weight.dtype, count=weight.numel(), offset=start)
+    return copy.view(weight.shape).copy_(weight)
 
 
 def _as_it_is(weight: Tensor) -> Tensor:
@@ -208,12 +214,15 @@ def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each thread takes some inputs of a matrix that is stored by them: PyTorch's product of one row has one thread."""
-    n = gcd(torch.get_num_threads(), x.shape[-1])
-    if n == 1 or x.dtype != torch.float32:  # Parts in 16 bits are rounded.
-        return F.linear(x, weight, bias)
-    parts = x.unflatten(-1, (n, -1)).flatten(0, -3).transpose(0, 1)
-    y = torch.bmm(parts, weight.T.unflatten(0, (n, -1))).sum(0).view(*x.shape[:-1], len(weight))
+    """Each thread takes some outputs or inputs, as the matrix is stored: in PyTorch's product of one row, one works."""
+    n = gcd(torch.get_num_threads(), *weight.shape)
+    if n == 1 or x.numel() != x.shape[-1] or x.dtype != torch.float32:  # Parts in 16 bits are rounded.
+        return _multiplied(x, weight, bias)
+    if weight.is_contiguous():
+        y = torch.bmm(x.view(1, 1, -1).expand(n, -1, -1), weight.unflatten(0, (n, -1)).mT)
+    else:
+        y = torch.bmm(x.view(n, 1, -1), weight.T.unflatten(0, (n, -1))).sum(0)
+    y = y.view(*x.shape[:-1], len(weight))
     return y if bias is None else y + bias
 
 
@@ -223,10 +232,11 @@ WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Product]] = {
     "packed": (_pack, _multiplied),
     "by inputs": (_by_inputs, _multiplied),
     "by inputs, in parts": (_by_inputs, _in_parts),
+    "by outputs, in parts": (_by_outputs, _in_parts),
     "plain": (_as_it_is, F.linear),
 }
 """The order of a matrix and the kernel, oneDNN's or PyTorch's own, of each way to multiply."""
-COPIES = ("packed", "by inputs", "by inputs, in parts")
+COPIES = ("packed", "by inputs", "by inputs, in parts", "by outputs, in parts")
 """The ways that keep a copy of the matrix in another order."""
 
 

@@ -30,6 +30,7 @@ def file(tmp_path, monkeypatch) -> Path:
     """A file of probes of its own, and a process that has timed nothing."""
     monkeypatch.setenv(tuning_cache.FILE, str(tmp_path / "probes.json"))
     monkeypatch.setattr(module, "_spent", [])
+    monkeypatch.setattr(module, "_is_quiet", lambda: True)
     restart(monkeypatch)
     return tmp_path / "probes.json"
 
@@ -82,6 +83,15 @@ def test_what_takes_too_long_is_not_timed(monkeypatch):
     assert recall_tuned("a", WAYS) == "packed"
     restart(monkeypatch)
     assert recall_tuned("a", WAYS) is None, "a later start times it"
+
+
+def test_what_other_programs_disturbed_is_timed_again(monkeypatch):
+    monkeypatch.setattr(module, "_is_quiet", lambda: False)
+    busy = clock(monkeypatch, packed=2.0, plain=1.0)
+    assert autotune("a", WAYS) == autotune("a", WAYS) == "plain"
+    restart(monkeypatch)
+    assert recall_tuned("a", WAYS) is None
+    assert busy.asked == 1
 
 
 def test_the_real_clock_finds_the_smaller_product():
