@@ -6,7 +6,7 @@ import { placeOf, STEPS } from "../state/places";
 
 export const KEYS: readonly [keys: string, what: string][] = [
   ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],
-  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["p", "pin"], ["Esc", "release"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["n N", "walk"], ["f", "present"], ["m", "form"], ["?", "help"],
+  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["Esc", "out"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["n N", "walk"], ["f", "present"], ["m", "form"], ["?", "help"],
 ];
 
 export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): void {
@@ -53,9 +53,8 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
       cell?.closest("details")?.setAttribute("open", "");
       cell?.focus();
     },
-    p: () => void (state.pinned = !state.pinned), Escape: () => {
-      if (state.pinned) state.pinned = false;
-      else if (page.present && !page.zoom) state.go({ present: false });
+    Escape: () => {
+      if (page.present && !page.zoom) state.go({ present: false });
       else if (state.hasOverview && !way.isOn) state.out();
     },
     u: () => void state.undo(), r: () => void state.redo(), "?": help, f: () => state.go({ present: !page.present }),

@@ -41,8 +41,6 @@ export class Explorer {
   noCross = $state(false);
   /** Whether the host has stopped to answer. */
   lost = $state(false);
-  /** Whether the explained number stays until Esc. Otherwise it follows the focus. */
-  pinned = $state(false);
   /** The last sentence that a screen reader is told. */
   said = $state("");
   #focus = $state.raw<(Focus & { view: PlaceName }) | null>(null);
