@@ -1,6 +1,7 @@
 /** What most places need: the state of the page, its texts, and how tokens and numbers are written. */
 
 export { default as Gap } from "../draw/Gap.svelte";
+export { default as Segmented } from "./Segmented.svelte";
 export * from "../draw/format";
 export * from "../i18n/index.svelte";
 export * from "../state/answer.svelte";
