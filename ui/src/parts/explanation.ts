@@ -7,7 +7,7 @@ import { explained, sources } from "../engine/explain";
 import type { Explanation } from "../engine/forms";
 import type { Page } from "../state/page";
 import { PLACES } from "../state/places";
-import type { Run } from "./kit";
+import { tokensOf, tokenText, type Explorer, type Run } from "./kit";
 
 export interface Made {
   explanation: Explanation;
@@ -39,6 +39,13 @@ export async function madeOf(run: Run, address: Address): Promise<Made> {
     recorded: value === undefined ? null : Number.isNaN(value) ? -Infinity : value,
     overwritten: isOverwritten(run, at),
   };
+}
+
+/** The token at a position of a value, quoted; nothing on an axis without tokens. */
+export function tokenAt(app: Explorer, path: string, axis: string, i: number): string {
+  const isSource = path.startsWith("encoder.") || (axis === "s" && path.includes(".cross."));
+  const token = /^[ts]$/.test(axis) ? tokensOf(app, isSource ? "encoder" : "decoder")[i] : undefined;
+  return token ? ` “${tokenText(token.text)}”` : "";
 }
 
 /** The rounding error of a step: of float32, or of float16 or bfloat16 if the last bits of the number are zero. */

@@ -5,6 +5,7 @@ import Bars from "../../src/draw/Bars.svelte";
 import Curve from "../../src/draw/Curve.svelte";
 import Strip from "../../src/draw/Strip.svelte";
 import Triangle from "../../src/draw/Triangle.svelte";
+import { percent } from "../../src/draw/format";
 import { clear, page, press, show } from "./mounted";
 
 afterEach(clear);
@@ -13,15 +14,15 @@ const texts = (selector: string): string[] =>
   [...page.querySelectorAll(selector)].map((element) => element.textContent!.trim().replace(/\s+/g, " "));
 
 test("bars: one run, then two on one scale", () => {
-  const items = [{ label: "rive", a: 0.03, b: 0.29 }, { label: " ", a: 0.5, b: null }];
-  show((target) => mount(Bars, { target, props: { label: "Next", items } }));
+  const items = [{ key: 0, label: "rive", value: 0.03, b: 0.29 }, { key: 1, label: "␣", value: 0.5, b: NaN }];
+  show((target) => mount(Bars, { target, props: { label: "Next", items, format: percent } }));
   expect(texts("tbody tr")).toEqual(["rive 3 %29 %", "␣ 50 %–"]);
-  const [a, b] = page.querySelectorAll<HTMLElement>(".bar");
+  const [a, b] = page.querySelectorAll<HTMLElement>(".track i");
   expect(parseFloat(a!.style.width)).toBeCloseTo(6);
   expect(parseFloat(b!.style.width)).toBeCloseTo(58);
   clear();
-  show((target) => mount(Bars, { target, props: { label: "Next", items: [{ label: "rive", a: 0.03 }] } }));
-  expect(page.querySelectorAll(".bar").length).toBe(1);
+  show((target) => mount(Bars, { target, props: { label: "Next", items: [{ key: 0, label: "rive", value: -0.03 }], room: 100 } }));
+  expect([...page.querySelectorAll<HTMLElement>(".track i")].map(({ className, style }) => [className.includes("negative"), style.width])).toEqual([[true, "50px"]]);
 });
 
 test("a strip of many dimensions says that it is pooled, and how", () => {
