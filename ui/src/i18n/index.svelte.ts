@@ -1,6 +1,7 @@
 /** The catalogue of texts by key, in the language of the page. The host sends it; the first few are built in. */
 
 import type { Host } from "../core/host";
+import { keep, kept } from "../core/kept";
 import type { About } from "../core/protocol";
 import english from "./en.first.json";
 
@@ -35,7 +36,7 @@ export function integer(n: number): string {
 
 /** The reader's language: the one chosen before, else the browser's, else English. */
 export async function chooseLanguage(host: Host, about: About): Promise<void> {
-  const wished = [kept(), ...navigator.languages.map((tag) => tag.split("-")[0] ?? "")];
+  const wished = [kept(KEPT), ...navigator.languages.map((tag) => tag.split("-")[0] ?? "")];
   try {
     await setLanguage(wished.find((name) => name !== null && about.languages.includes(name)) ?? "en", host);
   } catch {
@@ -50,22 +51,10 @@ export async function setLanguage(name: string, host: Host): Promise<void> {
     know(name, json.texts);
   }
   current.language = name;
-  try {
-    localStorage.setItem(KEPT, name);
-  } catch {
-    // A page from a file may have no storage.
-  }
+  keep(KEPT, name);
 }
 
 /** The texts of a language. */
 export function know(name: string, texts: Catalogue): void {
   catalogues.set(name, texts);
-}
-
-function kept(): string | null {
-  try {
-    return localStorage.getItem(KEPT);
-  } catch {
-    return null;
-  }
 }

@@ -1,7 +1,7 @@
 /** One forward pass as the page holds it: the host's reply, and the values, which are fetched when first needed. */
 
 import { formatAddress, parseAddress, type Address } from "../core/address";
-import type { Host, Tensor } from "../core/host";
+import type { Answered, Ask, Asked, Host, Tensor } from "../core/host";
 import type { Check, Op, Plan, RunReply, RunRequest, Token } from "../core/protocol";
 import { derive, type Source } from "../engine/derive";
 import { NO_PIXELS, numbersOf } from "../engine/forward";
@@ -73,13 +73,18 @@ export class Run implements Source {
     return Array.from({ length: n }, (_, i) => ({ pixels: part(pixels, i, rows * cols), max: part(max, i, rows), rows, cols }));
   }
 
+  /** What the host says of this pass. */
+  async ask<A extends Ask>(ask: A, fields: Omit<Asked<A>, "run">, signal?: AbortSignal): Promise<Answered<A>["json"]> {
+    return (await this.host.ask(ask, { run: this.request, ...fields } as Asked<A>, signal)).json;
+  }
+
   async weights(at: string[]): Promise<Map<string, Tensor>> {
     const step = this.request.step ?? null;
     return (await this.host.ask("weights", { step, at })).tensors;
   }
 
   check(): Promise<Check> {
-    this.#check ??= this.host.ask("check", { run: this.request }).then(({ json }) => json.check);
+    this.#check ??= this.ask("check", {}).then(({ check }) => check);
     return this.#check;
   }
 

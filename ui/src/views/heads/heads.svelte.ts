@@ -46,14 +46,13 @@ export class HeadMeasures {
   }
 
   async #measure(signal: AbortSignal): Promise<void> {
-    const { host, request: run } = this.run;
     try {
-      if (Object.keys(this.facts).length === 0) this.facts = (await host.ask("statistics", { run, at: [] }, signal)).json.heads;
+      if (Object.keys(this.facts).length === 0) this.facts = (await this.run.ask("statistics", { at: [] }, signal)).heads;
       for (const module of new Set(this.heads.map((head) => head.module))) {
         const at = this.heads.filter((head) => head.module === module && !this.effects.has(head.z)).map((head) => head.z);
         if (at.length === 0) continue;
-        const { json } = await host.ask("effects", { run, at, ...(this.logit !== null && { logit: this.logit }) }, signal);
-        this.effects = new Map([...this.effects, ...Object.entries(json.effects)]);
+        const { effects } = await this.run.ask("effects", { at, ...(this.logit !== null && { logit: this.logit }) }, signal);
+        this.effects = new Map([...this.effects, ...Object.entries(effects)]);
       }
     } catch (error) {
       if (!signal.aborted) this.error = messageOf(error);
