@@ -24,6 +24,21 @@ export function lengths(data: Numbers, rows: number): Float32Array {
   return Float32Array.from({ length: rows }, (_, r) => length(data.subarray(r * width, (r + 1) * width)));
 }
 
+/** Of each score the exponential of its distance from the largest, and their sum; -Infinity is closed. */
+export function exponentials(scores: ArrayLike<number>): { powers: Float64Array; sum: number } {
+  let most = -Infinity, sum = 0;
+  for (let i = 0; i < scores.length; i++) most = Math.max(most, scores[i]!);
+  const powers = Float64Array.from(scores, (x) => (x === -Infinity ? 0 : Math.exp(x - most)));
+  for (const x of powers) sum += x;
+  return { powers, sum };
+}
+
+/** softmax(x / temperature), in double precision. */
+export function softmax(logits: ArrayLike<number>, temperature = 1): Float64Array {
+  const { powers, sum } = exponentials(Float64Array.from(logits, (x) => x / temperature));
+  return powers.map((x) => x / sum);
+}
+
 /** Indices, largest value first. */
 export function order(values: ArrayLike<number>): number[] {
   return Array.from(values, (_, i) => i).sort((i, j) => values[j]! - values[i]! || i - j);

@@ -2,6 +2,7 @@
 
 export { default as Gap } from "../draw/Gap.svelte";
 export { default as Segmented } from "./Segmented.svelte";
+export { softmax } from "../core/vectors";
 export * from "../draw/format";
 export * from "../i18n/index.svelte";
 export * from "../state/answer.svelte";

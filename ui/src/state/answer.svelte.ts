@@ -1,6 +1,7 @@
 /** What the model says at one position: probabilities over the whole vocabulary, or over all labels. */
 
 import type { Tensor } from "../core/host";
+import { softmax } from "../core/vectors";
 import type { Explorer } from "./explorer.svelte";
 import type { Run } from "./run";
 
@@ -37,26 +38,22 @@ function ofLabels(logits: Tensor | undefined, position: number, temperature: num
   return { top: top.sort((one, two) => two.p - one.p).slice(0, 20) };
 }
 
-/** softmax(x / temperature), in double precision. */
-export function softmax(logits: ArrayLike<number>, temperature = 1): Float64Array {
-  let largest = -Infinity;
-  for (let i = 0; i < logits.length; i++) largest = Math.max(largest, logits[i] ?? -Infinity);
-  const shares = Float64Array.from(logits, (x) => Math.exp((x - largest) / temperature));
-  const sum = shares.reduce((total, x) => total + x, 0);
-  return shares.map((x) => x / sum);
-}
-
 /** sum p log(p / q), in nats. */
 export function divergence(p: Float64Array, q: Float64Array): number {
   return p.reduce((total, x, i) => (x > 0 ? total + x * Math.log(x / Math.max(q[i] ?? 0, 1e-300)) : total), 0);
 }
 
-/** The softmax of the whole row of logits at the page's temperature; null if the run has no such row. */
-export function sharesAt(state: Explorer, run: Run | null, position: number): Promise<Float64Array> | null {
-  const pools = state.about.plan.config.head.kind === "classification";
-  const { temperature } = state.page, length = run?.reply.facts["head.logits"]?.shape[0];
+/** A run's logits at a position, of a classifier its only ones; null where it has none there. */
+export function logitsOf(state: Explorer, run: Run | null, position: number): Promise<Tensor> | null {
+  const pools = state.about.plan.config.head.kind === "classification", length = run?.reply.facts["head.logits"]?.shape[0];
   if (!run || length === undefined || (!pools && position >= length)) return null;
-  return run.value(pools ? "head.logits" : `head.logits[t=${position}]`).then((logits) => softmax(logits.data, temperature));
+  return run.value(pools ? "head.logits" : `head.logits[t=${position}]`);
+}
+
+/** Their softmax at the page's temperature. */
+export function sharesAt(state: Explorer, run: Run | null, position: number): Promise<Float64Array> | null {
+  const { temperature } = state.page;
+  return logitsOf(state, run, position)?.then(({ data }) => softmax(data, temperature)) ?? null;
 }
 
 /** Comparing two texts: the first position whose tokens differ. Else the one that is decided; a decoder's last; an encoder's

@@ -3,13 +3,13 @@
 import { headWidth } from "../core/config";
 import type { Tensor } from "../core/host";
 import type { About, Edit, Encoding, RunRequest, StackName, Token } from "../core/protocol";
-import { length } from "../core/vectors";
+import { length, softmax } from "../core/vectors";
 import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import { kindOf } from "../engine/ops";
 import { sent } from "../i18n/index.svelte";
-import { answerOf, softmax } from "./answer.svelte";
+import { answerOf } from "./answer.svelte";
 import { attentionAt, limit, NOTHING, plainPage, requestA, requestB, type Page, type Reads } from "./page";
 import { fromFragment } from "./permalink";
 import { hasPlace, placeOf } from "./places";

@@ -1,25 +1,14 @@
 /** The head's logits at the chosen position, and the names of what it chooses from. */
 
-import type { Tensor } from "../core/host";
 import type { Token } from "../core/protocol";
 import { answerAt, answerOf, type Explorer, type Run } from "../parts/kit";
+
+export { logitsOf } from "../parts/kit";
 
 /** Whether the head gives one answer for the whole sequence, one for each position, or none that are shares. */
 export function answers(app: Explorer): "each" | "one" | "none" {
   const { kind } = app.about.plan.config.head;
   return kind === "classification" ? "one" : kind === "language" || kind === "tagging" ? "each" : "none";
-}
-
-/** The address of the logits at a position. */
-function logitsAt(app: Explorer, position: number): string {
-  return answers(app) === "one" ? "head.logits" : `head.logits[t=${position}]`;
-}
-
-/** A run's logits at a position; null where it has none there. */
-export function logitsOf(app: Explorer, run: Run | null, position: number): Promise<Tensor> | null {
-  const shape = run?.reply.facts["head.logits"]?.shape;
-  if (!run || !shape || (answers(app) === "each" && position >= (shape[0] ?? 0))) return null;
-  return run.value(logitsAt(app, position));
 }
 
 export function chosenPosition(app: Explorer): number {

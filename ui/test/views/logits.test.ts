@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from "vitest";
-import { softmax } from "../../src/state/answer.svelte";
+import { softmax } from "../../src/core/vectors";
 import { order } from "../../src/core/vectors";
 import { entropy, rank, sharesOf, spread, writerOf } from "../../src/views/logits/logits";
 

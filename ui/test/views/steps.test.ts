@@ -5,7 +5,8 @@ import { row } from "../../src/core/tensor";
 import { forward } from "../../src/engine/forward";
 import type { AttentionPlace } from "../../src/state/attention.svelte";
 import type { Run } from "../../src/state/run";
-import { changesOfScores, changesOfSide, exponentials, opsBetween, projected } from "../../src/views/attention/steps";
+import { exponentials } from "../../src/core/vectors";
+import { changesOfScores, changesOfSide, opsBetween, projected } from "../../src/views/attention/steps";
 import { fixtures } from "../engine/fixtures";
 
 const close = (got: ArrayLike<number>, wanted: ArrayLike<number>): void => {

@@ -1,7 +1,7 @@
 /** From logits to the next token, as clearhead/generation/sampling.py has it. */
 
 import { logSumExp } from "../../core/top";
-import { argmax, order } from "../../core/vectors";
+import { argmax, order, softmax } from "../../core/vectors";
 
 /** The settings that a text is written with: clearhead/recipe/generation.py says what each means. */
 export interface Settings {
@@ -74,7 +74,7 @@ export function narrowed(scores: Float64Array, { top_k: k, top_p: p }: Pick<Sett
     made = made.map((x) => (x < least ? -Infinity : x));
   }
   if (p === null || p >= 1) return made;
-  const shares = logSoftmax(made).map(Math.exp), kept = new Float64Array(made.length).fill(-Infinity);
+  const shares = softmax(made), kept = new Float64Array(made.length).fill(-Infinity);
   let before = 0;
   for (const id of order(made)) {
     if (before >= p) break;

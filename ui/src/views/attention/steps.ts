@@ -2,8 +2,7 @@
 
 import type { Op } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
-import { argmax, dot } from "../../core/vectors";
-import { softmax } from "../../state/answer.svelte";
+import { argmax, dot, softmax } from "../../core/vectors";
 import type { AttentionPlace, Run } from "../../parts/kit";
 
 /** The ops that lead from one value to another along their first inputs, in the order in which they run; none if they
@@ -62,14 +61,6 @@ export async function projected(run: Run, place: AttentionPlace, side: Letter, h
     columns.forEach((column, j) => (out[i * width + j] = dot(x, column) + (bias?.[j] ?? 0)));
   }
   return { x: data, w, out, bias, rows, d, width };
-}
-
-/** Of each score the exponential of its distance from the largest, and their sum; -Infinity is closed. */
-export function exponentials(scores: ArrayLike<number>): { powers: number[]; sum: number } {
-  let most = -Infinity;
-  for (let i = 0; i < scores.length; i++) most = Math.max(most, scores[i]!);
-  const powers = Array.from(scores, (x) => (x === -Infinity ? 0 : Math.exp(x - most)));
-  return { powers, sum: powers.reduce((all, x) => all + x, 0) };
 }
 
 /** Of each query its open keys and their shares with the factor and without it; what positions add stays as it is. */
