@@ -1,6 +1,6 @@
 /** One Tab stop for many buttons: arrows, Home and End move among them (WAI-ARIA, roving tabindex). */
 
-const STEP: Readonly<Record<string, number>> = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+import { moveOf } from "../draw/moves";
 
 /** A Svelte action. The stop is the button that was focused last, else the pressed or current one, else the first. */
 export function roving(node: HTMLElement): { destroy(): void } {
@@ -23,13 +23,8 @@ export function roving(node: HTMLElement): { destroy(): void } {
   }
   function onkey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const all = buttons(), at = all.indexOf(event.target as HTMLButtonElement), step = STEP[event.key];
-    const next = event.key === "Home" ? 0 : event.key === "End" ? all.length - 1 : step === undefined ? null : at + step;
-    if (next === null || at < 0) return;
-    // The page's own arrows move the selection.
-    event.preventDefault();
-    event.stopPropagation();
-    all[Math.max(0, Math.min(next, all.length - 1))]?.focus();
+    const all = buttons(), at = all.indexOf(event.target as HTMLButtonElement), move = at < 0 ? null : moveOf(event);
+    if (move) all[Math.max(0, Math.min(at + move[0] + move[1], all.length - 1))]?.focus();
   }
 
   settle();

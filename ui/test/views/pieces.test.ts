@@ -38,5 +38,5 @@ it("finds the word of a character, else the one with most merges", () => {
 });
 
 it("shows whitespace", () => {
-  expect([" the", "a\n\tb", ""].map(spaced)).toEqual(["␣the", "a⏎⇥b", "∅"]);
+  expect([" the", "a\n\tb", ""].map(spaced)).toEqual(["␣the", "a↵⇥b", "∅"]);
 });

@@ -3,6 +3,7 @@
 import type { Tensor } from "../../core/host";
 import { row } from "../../core/tensor";
 import { length } from "../../core/vectors";
+import { around } from "../../draw/grid";
 
 /** Rows of a tensor `t d`; of unit length where only directions matter. */
 export function rowsOf(tensor: Tensor, positions: readonly number[], unit: boolean): Float32Array[] {
@@ -13,8 +14,8 @@ export function rowsOf(tensor: Tensor, positions: readonly number[], unit: boole
 }
 
 /** `most` positions of n around one of them. */
-export function window(n: number, around: number, most: number): number[] {
-  const start = Math.max(0, Math.min(n - most, around - Math.floor(most / 2)));
+export function window(n: number, at: number, most: number): number[] {
+  const start = around(at, most, n);
   return Array.from({ length: Math.min(n, most) }, (_, i) => start + i);
 }
 

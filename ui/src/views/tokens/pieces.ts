@@ -1,6 +1,7 @@
 /** Where tokens stand in their text, and the merges that made them. */
 
 import type { Token, TokenizeReply } from "../../core/protocol";
+import { tokenText } from "../../draw/format";
 
 export type Word = TokenizeReply["words"][number];
 
@@ -34,9 +35,5 @@ export function wordAt(words: readonly Word[], character: number | null): number
   return words.reduce((best, word, i) => (word.merges.length > (words[best]?.merges.length ?? -1) ? i : best), 0);
 }
 
-const MARKS: Record<string, string> = { " ": "␣", "\n": "⏎", "\t": "⇥", "\u00a0": "⍽" };
-
 /** A text with its whitespace made visible. */
-export function spaced(text: string): string {
-  return text === "" ? "∅" : text.replace(/[ \n\t\u00a0]/g, (mark) => MARKS[mark]!);
-}
+export const spaced = (text: string): string => tokenText(text).replace(/[ \u00a0]/g, tokenText);
