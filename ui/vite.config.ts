@@ -172,10 +172,8 @@ function besides(): Plugin {
   };
 }
 
-/** What only an exported file has: its texts, which a server's page reads in texts.json, and matrices in a few bits, which the server
- *  reads itself. */
-const FILES_ONLY: Record<string, string> = { "/i18n/en.file.json": "{}", "/rounded/rounded.ts": "export class Rounded {}" };
-const withoutFiles: Plugin = { name: "without-files", enforce: "pre", load: (id) => FILES_ONLY[Object.keys(FILES_ONLY).find((end) => id.endsWith(end)) ?? ""] ?? null };
+/** What only an exported file has: matrices in a few bits, which the server reads itself. */
+const withoutFiles: Plugin = { name: "without-files", enforce: "pre", load: (id) => (id.endsWith("/rounded/rounded.ts") ? "export class Rounded {}" : null) };
 
 /** Places that need Python: a file has none of them. Its style sheet is that of the page. */
 const withoutPython: Plugin = { name: "without-python", enforce: "pre", transform: (code, id) => (id.endsWith("/views/index.ts") ? { code: code.replace('"./*/*.svelte"', '["./*/*.svelte", "!./{examples,steering,difference}/*"]'), map: null } : null) };

@@ -7,62 +7,54 @@ export interface Grid {
   top: number;
   /** NaN where closed. */
   at(row: number, col: number): number;
-  closed(row: number, col: number): boolean;
 }
 
-export interface Region { row: number; col: number; rows: number; cols: number }
-
 export interface GridSource {
-  values: Float32Array | Uint8Array;
+  values: Float32Array;
   rows: number;
   cols: number;
-  /** For 8-bit values, by row: what 255 stands for. */
-  max?: Float32Array | undefined;
   closed?: ((row: number, col: number) => boolean) | undefined;
   top?: number | undefined;
 }
 
-export function gridOf({ values, rows, cols, max, closed, top }: GridSource): Grid {
-  const raw = (row: number, col: number): number => {
-    const value = values[row * cols + col] ?? NaN;
-    return values instanceof Float32Array ? value : (value / 255) * (max?.[row] ?? 1);
-  };
-  const isClosed = (row: number, col: number): boolean => Number.isNaN(raw(row, col)) || (closed?.(row, col) ?? false);
-  const at = (row: number, col: number): number => (closed?.(row, col) ? NaN : raw(row, col));
-  const grid = { rows, cols, top: top ?? 0, at, closed: isClosed };
-  if (top === undefined) grid.top = largest(grid, whole(grid));
-  return grid;
+export function gridOf({ values, rows, cols, closed, top }: GridSource): Grid {
+  const at = (row: number, col: number): number => (closed?.(row, col) ? NaN : (values[row * cols + col] ?? NaN));
+  return { rows, cols, at, top: top ?? largest({ rows, cols, at }) };
 }
 
-export const whole = (grid: Grid): Region => ({ row: 0, col: 0, rows: grid.rows, cols: grid.cols });
-
-function largest(grid: Grid, region: Region): number {
+function largest({ rows, cols, at }: Omit<Grid, "top">): number {
   let top = 0;
-  for (let r = region.row; r < region.row + region.rows; r++) {
-    for (let c = region.col; c < region.col + region.cols; c++) {
-      const size = Math.abs(grid.at(r, c));
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < cols; c++) {
+      const size = Math.abs(at(r, c));
       if (size > top && size < Infinity) top = size;
     }
   }
   return top;
 }
 
-/** The largest weight of the rows that have a choice: a row with one open key gives it all. Undefined if none has. */
-export function topOfChoices(pixels: Uint8Array, max: Float32Array | undefined, rows: number, cols: number): number | undefined {
+/** The weights of a head in at most `most` rows and columns: each is the largest that it stands for. Pixels are shares of `max` of their row.
+ *  The strongest colour means the largest of the rows that have a choice: a row with one open key gives it all. */
+export function headOf({ pixels, max, rows, cols }: { pixels: Uint8Array; max?: Float32Array | undefined; rows: number; cols: number }, most = 32): Grid {
+  const height = Math.min(rows, most), width = Math.min(cols, most), values = new Float32Array(height * width);
+  const columns = Uint16Array.from({ length: cols }, (_, c) => Math.floor((c * width) / cols));
   let top = 0;
-  for (let r = 0; r < rows; r++) {
-    let open = 0, most = 0;
-    for (let c = r * cols; c < (r + 1) * cols; c++) {
-      if (pixels[c]! > 0) open++;
-      if (pixels[c]! > most) most = pixels[c]!;
+  for (let r = 0, i = 0; r < rows; r++) {
+    const line = Math.floor((r * height) / rows) * width, scale = (max?.[r] ?? 1) / 255;
+    let open = 0, largest = 0;
+    for (let c = 0; c < cols; c++, i++) {
+      const at = line + columns[c]!, value = pixels[i]! * scale;
+      if (value > 0) open++;
+      if (value > largest) largest = value;
+      if (value > values[at]!) values[at] = value;
     }
-    if (open > 1) top = Math.max(top, (most / 255) * (max?.[r] ?? 1));
+    if (open > 1 && largest > top) top = largest;
   }
-  return top || undefined;
+  return gridOf({ values, rows: height, cols: width, top: top || undefined });
 }
 
 /** The cell under the pointer, of an element that a grid fills. */
-export function cellUnder(event: MouseEvent, { row = 0, col = 0, rows, cols }: Partial<Region> & { rows: number; cols: number }): { row: number; col: number } {
+export function cellUnder(event: MouseEvent, { row = 0, col = 0, rows, cols }: { row?: number; col?: number; rows: number; cols: number }): { row: number; col: number } {
   const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
   const part = (share: number, count: number): number => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
   return { row: row + part((event.clientY - box.top) / box.height, rows), col: col + part((event.clientX - box.left) / box.width, cols) };
@@ -78,17 +70,15 @@ export function follow(start: number, at: number, size: number, total: number): 
   return at >= start && at < start + size ? start : around(at, size, total);
 }
 
-/** `region` in at most rows x cols cells. Each is its value of the largest size, with its sign: a single bright cell
+/** `count` rows of a grid from `from` on in at most rows x cols cells. Each is its value of the largest size, with its sign: a single bright cell
  *  survives, as it would not in a mean. Closed only where all of it is. */
-export function pooled(grid: Grid, region: Region, rows: number, cols: number): Grid {
-  const [height, width] = [Math.min(rows, region.rows), Math.min(cols, region.cols)];
+export function pooled(grid: Grid, rows: number, cols: number, from = 0, count = grid.rows): Grid {
+  const height = Math.min(rows, count), width = Math.min(cols, grid.cols);
   const values = new Float32Array(height * width).fill(NaN);
-  for (let r = 0; r < region.rows; r++) {
-    const line = Math.floor((r * height) / region.rows) * width;
-    for (let c = 0; c < region.cols; c++) {
-      const cell = line + Math.floor((c * width) / region.cols);
-      const value = grid.at(region.row + r, region.col + c);
-      const kept = values[cell]!;
+  for (let r = 0; r < count; r++) {
+    const line = Math.floor((r * height) / count) * width;
+    for (let c = 0; c < grid.cols; c++) {
+      const cell = line + Math.floor((c * width) / grid.cols), value = grid.at(from + r, c), kept = values[cell]!;
       if (Number.isNaN(kept) || Math.abs(value) > Math.abs(kept)) values[cell] = value;
     }
   }

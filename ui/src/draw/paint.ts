@@ -1,6 +1,6 @@
 /** Painting cells on a canvas. */
 import { css, packed, type Hue, type Palette } from "./colours";
-import type { Grid, Region } from "./grid";
+import type { Grid } from "./grid";
 
 export type Kind = "share" | "signed";
 
@@ -16,32 +16,32 @@ export interface Look {
 /** From this size on (device pixels) a cell stands apart from its neighbours. */
 const apart = 9;
 
-/** The cells of `region`, filling width x height (device pixels). */
-export function paintCells(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette): void {
+/** The cells of a grid, filling width x height (device pixels). */
+export function paintCells(ctx: CanvasRenderingContext2D, grid: Grid, look: Look, palette: Palette): void {
   const { width, height } = ctx.canvas;
   ctx.clearRect(0, 0, width, height);
-  if (region.rows === 0 || region.cols === 0) return;
+  if (grid.rows === 0 || grid.cols === 0) return;
   ctx.imageSmoothingEnabled = false;
-  ctx.drawImage(pixels(grid, region, look, palette), 0, 0, width, height);
-  if (!look.plain) strikeThrough(ctx, grid, region, look, palette);
-  separate(ctx, region);
+  ctx.drawImage(pixels(grid, look, palette), 0, 0, width, height);
+  if (!look.plain) strikeThrough(ctx, grid, look, palette);
+  separate(ctx, grid);
 }
 
 let scratch: HTMLCanvasElement | undefined;
 
 /** Draws one pixel for each cell, on a canvas that the next picture reuses. */
-function pixels(grid: Grid, region: Region, { kind, hue, weight }: Look, palette: Palette): HTMLCanvasElement {
+function pixels(grid: Grid, { kind, hue, weight }: Look, palette: Palette): HTMLCanvasElement {
   const canvas = (scratch ??= document.createElement("canvas"));
-  canvas.width = region.cols;
-  canvas.height = region.rows;
+  canvas.width = grid.cols;
+  canvas.height = grid.rows;
   const ctx = canvas.getContext("2d")!;
-  const image = ctx.createImageData(region.cols, region.rows);
+  const image = ctx.createImageData(grid.cols, grid.rows);
   const words = new Uint32Array(image.data.buffer);
   const scale = grid.top > 0 ? 1 / grid.top : 0;
-  for (let r = 0, i = 0; r < region.rows; r++) {
-    const strength = scale * (weight?.(region.row + r) ?? 1);
-    for (let c = 0; c < region.cols; c++, i++) {
-      const value = grid.at(region.row + r, region.col + c);
+  for (let r = 0, i = 0; r < grid.rows; r++) {
+    const strength = scale * (weight?.(r) ?? 1);
+    for (let c = 0; c < grid.cols; c++, i++) {
+      const value = grid.at(r, c);
       if (Number.isNaN(value)) continue;
       const v = value * strength;
       words[i] = packed(kind === "signed" ? palette.signed(v, hue) : palette.sequential(v, hue));
@@ -52,14 +52,14 @@ function pixels(grid: Grid, region: Region, { kind, hue, weight }: Look, palette
 }
 
 /** A diagonal through every negative cell, the other one through every closed cell: signs and masks without colour. */
-function strikeThrough(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette): void {
-  const [w, h] = [ctx.canvas.width / region.cols, ctx.canvas.height / region.rows];
+function strikeThrough(ctx: CanvasRenderingContext2D, grid: Grid, look: Look, palette: Palette): void {
+  const [w, h] = [ctx.canvas.width / grid.cols, ctx.canvas.height / grid.rows];
   if (Math.min(w, h) < apart) return;
   const [negative, closed] = [new Path2D(), new Path2D()];
-  for (let r = 0; r < region.rows; r++) {
-    for (let c = 0; c < region.cols; c++) {
+  for (let r = 0; r < grid.rows; r++) {
+    for (let c = 0; c < grid.cols; c++) {
       const [x, y] = [c * w, r * h];
-      const value = grid.at(region.row + r, region.col + c);
+      const value = grid.at(r, c);
       if (Number.isNaN(value)) {
         closed.moveTo(x, y);
         closed.lineTo(x + w, y + h);
@@ -78,25 +78,25 @@ function strikeThrough(ctx: CanvasRenderingContext2D, grid: Grid, region: Region
   ctx.globalAlpha = 1;
 }
 
-function separate(ctx: CanvasRenderingContext2D, region: Region): void {
+function separate(ctx: CanvasRenderingContext2D, grid: Grid): void {
   const { width, height } = ctx.canvas;
-  const [w, h] = [width / region.cols, height / region.rows];
+  const [w, h] = [width / grid.cols, height / grid.rows];
   const gap = Math.max(1, Math.round(Math.min(w, h) * 0.06));
-  if (w >= apart) for (let c = 1; c <= region.cols; c++) ctx.clearRect(Math.round(c * w) - gap, 0, gap, height);
-  if (h >= apart) for (let r = 1; r <= region.rows; r++) ctx.clearRect(0, Math.round(r * h) - gap, width, gap);
+  if (w >= apart) for (let c = 1; c <= grid.cols; c++) ctx.clearRect(Math.round(c * w) - gap, 0, gap, height);
+  if (h >= apart) for (let r = 1; r <= grid.rows; r++) ctx.clearRect(0, Math.round(r * h) - gap, width, gap);
 }
 
 /** The same as bars, up and down from the middle of each row: negative ones are hollow. */
-export function paintBars(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, { hue, weight }: Look, palette: Palette): void {
-  const { width, height } = ctx.canvas, [w, h] = [width / region.cols, height / region.rows];
+export function paintBars(ctx: CanvasRenderingContext2D, grid: Grid, { hue, weight }: Look, palette: Palette): void {
+  const { width, height } = ctx.canvas, [w, h] = [width / grid.cols, height / grid.rows];
   ctx.clearRect(0, 0, width, height);
   const gap = w >= 4 ? Math.max(1, w * 0.16) : 0, scale = grid.top > 0 ? (h / 2 - 2) / grid.top : 0;
-  for (let r = 0; r < region.rows; r++) {
+  for (let r = 0; r < grid.rows; r++) {
     const ground = Math.round((r + 0.5) * h);
     ctx.fillStyle = css(palette.colours.line);
     ctx.fillRect(0, ground, width, 1);
-    for (let c = 0; c < region.cols; c++) {
-      const value = grid.at(region.row + r, region.col + c), high = Math.min(h / 2 - 2, Math.abs(value) * scale * (weight?.(region.row + r) ?? 1));
+    for (let c = 0; c < grid.cols; c++) {
+      const value = grid.at(r, c), high = Math.min(h / 2 - 2, Math.abs(value) * scale * (weight?.(r) ?? 1));
       if (!(high > 0)) continue;
       ctx.fillStyle = ctx.strokeStyle = css(value < 0 ? palette.colours.neg : palette.sequential(0.75, hue));
       if (value > 0) ctx.fillRect(c * w + gap / 2, ground - high, w - gap, high);

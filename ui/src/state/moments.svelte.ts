@@ -1,6 +1,7 @@
 /** The page's input through every checkpoint of the training run: one forward pass each, one after another. */
 
 import type { Checkpoint } from "../core/protocol";
+import { oneOfEach } from "./each";
 import type { Explorer } from "./explorer.svelte";
 import { Run } from "./run";
 
@@ -68,11 +69,5 @@ export class Moments {
   }
 }
 
-const known = new WeakMap<Explorer, Moments>();
-
 /** The moments of an explorer: the strip below the page and the training view share their passes. */
-export function moments(app: Explorer): Moments {
-  let found = known.get(app);
-  if (!found) known.set(app, (found = new Moments(app)));
-  return found;
-}
+export const moments = oneOfEach(Moments);

@@ -14,6 +14,7 @@ export class Run implements Source {
   #waiting: { at: string; resolve(value: Tensor): void; reject(error: unknown): void }[] = [];
   #ops: Map<string, Op>;
   #check: Promise<Check> | null = null;
+  #heads = new Map<string, Pixels[]>();
   readonly numbers: ReadonlyMap<string, Tensor>;
 
   constructor(
@@ -66,11 +67,15 @@ export class Run implements Source {
 
   /** Each head of an attention by its weights' address, as it came with the run; none if it did not. */
   heads(weights: string): Pixels[] {
-    const { data: pixels, shape = [] } = this.tensors.get(`${weights}.u8`) ?? {}, max = this.tensors.get(`${weights}.max`)?.data;
+    const found = this.#heads.get(weights) ?? this.#read(weights);
+    this.#heads.set(weights, found);
+    return found;
+  }
+
+  #read(weights: string): Pixels[] {
+    const { data: pixels, shape: [n = 0, rows = 0, cols = 0] = [] } = this.tensors.get(`${weights}.u8`) ?? {}, max = this.tensors.get(`${weights}.max`)?.data;
     if (!(pixels instanceof Uint8Array) || !(max instanceof Float32Array)) return [];
-    const [n = 0, rows = 0, cols = 0] = shape;
-    const part = <T extends Uint8Array | Float32Array>(data: T, i: number, size: number): T => data.subarray(i * size, (i + 1) * size) as T;
-    return Array.from({ length: n }, (_, i) => ({ pixels: part(pixels, i, rows * cols), max: part(max, i, rows), rows, cols }));
+    return Array.from({ length: n }, (_, i) => ({ pixels: pixels.subarray(i * rows * cols, (i + 1) * rows * cols), max: max.subarray(i * rows, (i + 1) * rows), rows, cols }));
   }
 
   /** What the host says of this pass. */

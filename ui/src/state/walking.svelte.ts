@@ -5,6 +5,7 @@ import type { Tensor } from "../core/host";
 import type { Question, Reading, Right, Stop, Walk } from "../core/walk";
 import { t } from "../i18n/index.svelte";
 import { answerOf } from "./answer.svelte";
+import { oneOfEach } from "./each";
 import type { Explorer } from "./explorer.svelte";
 import { plainPage, requestA, type Page, type Reads } from "./page";
 import { STEPS, type PlaceName, type Step } from "./places";
@@ -285,11 +286,5 @@ export function largestOf(shares: ArrayLike<number>, names: string[]): { choices
   return { choices: order.map((i) => names[i] ?? `${i}`), right: order.indexOf(best) };
 }
 
-const known = new WeakMap<Explorer, Walking>();
-
 /** The way of an explorer: the bar, the sentence and the views share it. */
-export function walking(app: Explorer): Walking {
-  let found = known.get(app);
-  if (!found) known.set(app, (found = new Walking(app)));
-  return found;
-}
+export const walking = oneOfEach(Walking);

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Op, Plan } from "../../src/core/protocol";
 import type { Run } from "../../src/state/run";
 import { active, column, feedForwardOf, strongest } from "../../src/views/ffn/feedforward";
-import { grouped, headsOf, pooledPixels } from "../../src/views/heads/heads";
+import { grouped, headsOf } from "../../src/views/heads/heads";
 import { cosine, lengths } from "../../src/core/vectors";
 import { joinsOf, normsAround } from "../../src/views/norm/joins";
 import { measured } from "../../src/views/residual/stops";
@@ -110,16 +110,5 @@ describe("heads", () => {
     expect(grouped(heads, "place", effects, kinds).map((group) => group.heads.length)).toEqual([2, 2]);
     expect(grouped(heads, "effect", effects, kinds)[0]?.heads.map((head) => effects.get(head.z))).toEqual([3, 2, 1, 0]);
     expect(grouped(heads, "kind", effects, kinds).map((group) => [group.key, group.heads.length])).toEqual([["first", 1], ["other", 3]]);
-  });
-
-  it("become small pictures in which a single bright cell survives", () => {
-    const n = 100, pixels = new Uint8Array(n * n), max = new Float32Array(n).fill(0.1);
-    pixels[57 * n + 93] = 255;
-    max[57] = 0.8;
-    const small = pooledPixels({ pixels, max, rows: n, cols: n });
-    const row = Math.floor((57 * 32) / n), col = Math.floor((93 * 32) / n);
-    expect([small.rows, small.cols]).toEqual([32, 32]);
-    expect(small.pixels[row * 32 + col]! * small.max[row]! / 255).toBeCloseTo(0.8, 6);
-    expect(small.pixels.filter((x) => x > 0)).toHaveLength(1);
   });
 });

@@ -3,6 +3,7 @@
 import { messageOf } from "../../core/errors";
 import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
 import type { Explorer } from "../../parts/kit";
+import { oneOfEach } from "../../state/each";
 import { text as literal, type Told } from "../../state/python";
 import { requestA, requestB } from "../../state/page";
 import { prefixOf } from "./tree";
@@ -92,10 +93,4 @@ export class Generation {
   }
 }
 
-const known = new WeakMap<Explorer, Generation>();
-
-export function generation(app: Explorer): Generation {
-  let found = known.get(app);
-  if (!found) known.set(app, (found = new Generation(app)));
-  return found;
-}
+export const generation = oneOfEach(Generation);

@@ -2,8 +2,8 @@
 
 import { messageOf } from "../../core/errors";
 import type { HeadFacts } from "../../core/protocol";
-import type { Pixels, Run } from "../../parts/kit";
-import { headsOf, pooledPixels, type Head } from "./heads";
+import type { Run } from "../../parts/kit";
+import { headsOf, type Head } from "./heads";
 
 export class HeadMeasures {
   /** KL(with || without) in nats, or how much a logit falls, by the address of z. Grows with every attention measured. */
@@ -11,7 +11,6 @@ export class HeadMeasures {
   facts: Readonly<Record<string, HeadFacts>> = $state.raw({});
   error = $state<string | null>(null);
   readonly heads: Head[];
-  #thumbs = new Map<string, Pixels | null>();
   #wanted = 0;
   /** Of the questions under way; null while no component wants them. */
   #asking: AbortController | null = null;
@@ -33,16 +32,6 @@ export class HeadMeasures {
         this.#asking = null;
       });
     };
-  }
-
-  /** One head's attention, small. */
-  thumb({ weights, module, head }: Head): Pixels | null {
-    let found = this.#thumbs.get(weights);
-    if (found === undefined) {
-      const pixels = this.run.heads(`${module}.weights`)[head];
-      this.#thumbs.set(weights, (found = pixels ? pooledPixels(pixels) : null));
-    }
-    return found;
   }
 
   async #measure(signal: AbortSignal): Promise<void> {

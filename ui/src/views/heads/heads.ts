@@ -1,8 +1,8 @@
-/** All heads of a run: where they are, how they are ordered, and their attention as small pictures. */
+/** All heads of a run: where they are, and how they are ordered. */
 
 import type { HeadFacts, StackName } from "../../core/protocol";
 import type { Part } from "../../state/page";
-import type { Pixels, Run } from "../../parts/kit";
+import type { Run } from "../../parts/kit";
 
 export interface Head {
   stack: StackName;
@@ -47,22 +47,4 @@ export function grouped(
   }
   const modules = [...new Set(heads.map((head) => head.module))];
   return modules.map((key) => ({ key, heads: heads.filter((head) => head.module === key) }));
-}
-
-/** A picture of at most `most` rows and columns: each cell is the largest of the cells it covers. */
-export function pooledPixels({ pixels, max, rows, cols }: Pixels, most = 32): Pixels {
-  if (rows <= most && cols <= most) return { pixels, max, rows, cols };
-  const height = Math.min(rows, most), width = Math.min(cols, most);
-  const values = new Float32Array(height * width), tops = new Float32Array(height);
-  const columns = Uint16Array.from({ length: cols }, (_, c) => Math.floor((c * width) / cols));
-  for (let r = 0; r < rows; r++) {
-    const y = Math.floor((r * height) / rows), line = y * width, scale = max[r]! / 255;
-    for (let c = 0, i = r * cols; c < cols; c++, i++) {
-      const at = line + columns[c]!, value = pixels[i]! * scale;
-      if (value > values[at]!) values[at] = value;
-      if (value > tops[y]!) tops[y] = value;
-    }
-  }
-  const small = Uint8Array.from(values, (x, i) => Math.round((x / (tops[Math.floor(i / width)] || 1)) * 255));
-  return { pixels: small, max: tops, rows: height, cols: width };
 }
