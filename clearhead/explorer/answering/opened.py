@@ -51,9 +51,16 @@ USUAL_WORDS = 7
 """Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
 MOST_CHARACTERS = 200
 """The longest example."""
-MOST_ROWS, MOST_TRIED, MOST_CUT, CLEAR, MOST_SURE = 1000, 10, 40, 0.5, 3
-"""The first rows of a run's data, how many texts of them are tried at once, and at most without each of their words:
-fewer if the answer of one falls by CLEAR, which makes another likelier. The texts of each label that are shown."""
+MOST_ROWS = 1000
+"""The first rows of a run's own data that are looked at."""
+MOST_TRIED = 10
+"""Texts and pictures of them that are tried at once."""
+MOST_CUT = 40
+"""The most texts that are tried without each of their words."""
+CLEAR = 0.5
+"""No more texts are tried once the answer of one falls by this, which makes another likelier."""
+MOST_SURE = 3
+"""The texts of each label that are shown."""
 
 
 def starts(

@@ -26,8 +26,10 @@ BUDGET = 1e10
 """The number of multiplications that heads may take: about a sixth of a second on two cores."""
 ANSWERS = 6
 """How many answers are told."""
-PIECE = re.compile(r"([^\W_\u0e00-\u0eff\u3040-\u9fff]|['’])+(?<!['’])\n([^\W_]|['’])+")
-"""A word, and in the next line a token that goes on with it."""
+PART = re.compile(r"([^\W_\u0e00-\u0eff\u3040-\u9fff]|['’])+")
+"""A piece of a word with which another may go on."""
+NEXT = re.compile(r"([^\W_]|['’])+")
+"""A token that may go on with a word."""
 Part = Literal["heads", "curves", "lanes", "ffn"]
 EDITS = 200
 """The most edits of one switch."""
@@ -107,15 +109,17 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
 
 def _words_of(tokens: Sequence[Token]) -> list[list[int]]:
     """The tokens of each word, by the rule of `joined` of ui/src/state/attention.svelte.ts; none if each is one."""
-    words, word, end = list[list[int]](), "", -1
+    words, last, end = list[list[int]](), "", -1  # The last piece of a word; "" if nothing goes on with it.
     for t, token in enumerate(tokens):
         start, after = token.span or (-2, -1)
-        if words and (token.text.startswith("##") or (start == end and PIECE.fullmatch(f"{word}\n{token.text}"))):
+        is_next = start == end and last[-1:] not in "'’" and NEXT.fullmatch(token.text)
+        if words and (token.text.startswith("##") or is_next):
             words[-1].append(t)
-            word += token.text.removeprefix("##")
+            piece = last and (token.text.removeprefix("##") or last)
         else:
             words.append([t])
-            word = token.text.lstrip("▁Ġ ") or token.text
+            piece = token.text.lstrip("▁Ġ ") or token.text
+        last = piece if PART.fullmatch(piece) else ""
         end = after
     is_long = any(len(token.text) > 2 for token in tokens if token.span)
     return words if is_long and len(words) < len(tokens) else []
