@@ -33,9 +33,12 @@ function largest({ rows, cols, at }: Omit<Grid, "top">): number {
   return top;
 }
 
-/** The weights of a head in at most `most` rows and columns: each is the largest that it stands for. Pixels are shares of `max` of their row.
+/** The weights of a head, as shares of 255 or of `max` of their row. */
+export interface Head { pixels: Uint8Array; max?: Float32Array; rows: number; cols: number }
+
+/** A head in at most `most` rows and columns: each cell is the largest that it stands for.
  *  The strongest colour means the largest of the rows that have a choice: a row with one open key gives it all. */
-export function headOf({ pixels, max, rows, cols }: { pixels: Uint8Array; max?: Float32Array | undefined; rows: number; cols: number }, most = 32): Grid {
+export function headOf({ pixels, max, rows, cols }: Head, most = 32): Grid {
   const height = Math.min(rows, most), width = Math.min(cols, most), values = new Float32Array(height * width);
   const columns = Uint16Array.from({ length: cols }, (_, c) => Math.floor((c * width) / cols));
   let top = 0;

@@ -1,9 +1,12 @@
 /** Where tokens stand in their text, and the merges that made them. */
 
-import type { Token, TokenizeReply } from "../../core/protocol";
+import type { StackName, Token, TokenizeReply } from "../../core/protocol";
 import { tokenText } from "../../draw/format";
 
 export type Word = TokenizeReply["words"][number];
+
+/** A text that was read, with its tokens: `first` is the position of the first of them. */
+export interface Read { stack: StackName; name: string; text: string; tokens: Token[]; first: number; target: boolean }
 
 /** Which of several texts each token belongs to: a new text begins after a mark if positions in the text start again. */
 export function textOf(tokens: readonly Pick<Token, "span">[]): number[] {
