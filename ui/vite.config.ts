@@ -175,8 +175,13 @@ function besides(): Plugin {
 /** What only an exported file has: matrices in a few bits, which the server reads itself. */
 const withoutFiles: Plugin = { name: "without-files", enforce: "pre", load: (id) => (id.endsWith("/rounded/rounded.ts") ? "export class Rounded {}" : null) };
 
-/** Places that need Python: a file has none of them. Its style sheet is that of the page. */
-const withoutPython: Plugin = { name: "without-python", enforce: "pre", transform: (code, id) => (id.endsWith("/views/index.ts") ? { code: code.replace('"./*/*.svelte"', '["./*/*.svelte", "!./{examples,steering,difference}/*"]'), map: null } : null) };
+/** Of the components in the folders of places those that the places are. A file has none of the places that need Python; its style sheet is that of the page. */
+const PLACES = readdirSync(new URL("src/views/", import.meta.url), { withFileTypes: true }).filter((one) => one.isDirectory()).map(({ name }) => name), PYTHON = ["examples", "steering", "difference"];
+const places = (names: string[]): Plugin => {
+  const files = JSON.stringify(names.map((name) => `./${name}/${name.charAt(0).toUpperCase()}${name.slice(1)}.svelte`));
+  return { name: "places", enforce: "pre", transform: (code, id) => (id.endsWith("/views/index.ts") ? { code: code.replace('"./*/*.svelte"', files), map: null } : null) };
+};
+const withoutPython = places(PLACES.filter((name) => !PYTHON.includes(name)));
 
 /** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file. exercises.js and training.js: the only
  *  script of a page of exercises, and of one in which a model learns, each with a style sheet of its own. */
@@ -187,7 +192,7 @@ function served(): Plugin {
     enforce: "post",
     async generateBundle(_, bundle) {
       for (const [name, entry] of [["explorer", "index"], ["exercises", "exercises"], ["training", "training"]] as const) {
-        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), name === "explorer" ? withoutFiles : withoutPython], build: { ...options(`src/entry/${entry}.ts`), write: false } });
+        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: [...plugins(), ...(name === "explorer" ? [withoutFiles, places(PLACES)] : [withoutPython])], build: { ...options(`src/entry/${entry}.ts`), write: false } });
         const { output: [script, ...assets] } = made as Rolldown.RolldownOutput, style = assets.find((one) => one.type === "asset" && one.fileName.endsWith(".css"));
         this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
         const sheet = bundle[`${name}.css`];
