@@ -1,4 +1,4 @@
-/** Lengths, angles and the order of numbers. */
+/** Sums, lengths, angles and the order of numbers. */
 
 import type { Numbers } from "./host";
 
@@ -6,6 +6,12 @@ export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let sum = 0;
   for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
   return sum;
+}
+
+export function sum(numbers: Iterable<number>): number {
+  let total = 0;
+  for (const x of numbers) total += x;
+  return total;
 }
 
 export function length(a: ArrayLike<number>): number {
@@ -26,11 +32,10 @@ export function lengths(data: Numbers, rows: number): Float32Array {
 
 /** Of each score the exponential of its distance from the largest, and their sum; -Infinity is closed. */
 export function exponentials(scores: ArrayLike<number>): { powers: Float64Array; sum: number } {
-  let most = -Infinity, sum = 0;
+  let most = -Infinity;
   for (let i = 0; i < scores.length; i++) most = Math.max(most, scores[i]!);
   const powers = Float64Array.from(scores, (x) => (x === -Infinity ? 0 : Math.exp(x - most)));
-  for (const x of powers) sum += x;
-  return { powers, sum };
+  return { powers, sum: sum(powers) };
 }
 
 /** softmax(x / temperature), in double precision. */

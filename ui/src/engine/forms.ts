@@ -1,5 +1,6 @@
 /** How one number was made: a few forms cover every op. Each holds its numbers by name, in float64. */
 
+import { sum } from "../core/vectors";
 import { activation, limited, softCap, unmasked } from "./functions";
 
 /** A number and its place: a cell of a value, of a parameter, or of what a stack reads (its ids or positions). */
@@ -108,6 +109,3 @@ const SETTLED: Record<string, (x: number, settings: Record<string, number>) => n
   clamp: (x, by) => limited(x, by.least ?? -Infinity, by.most!),
 };
 
-export function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, x) => total + x, 0);
-}

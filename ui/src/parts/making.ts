@@ -1,6 +1,6 @@
 /** How one number was made, as the page shows it: a formula, a sentence, the terms by size, and the steps. */
 
-import { order } from "../core/vectors";
+import { order, sum } from "../core/vectors";
 import type { Explanation, Form, Product, Term } from "../engine/forms";
 import { activation, limited, unmasked } from "../engine/functions";
 
@@ -48,7 +48,7 @@ const MAKE: Make = {
   }),
   sum: ({ terms, out }) => ({ signs: summed(terms, out), rows: terms.map(plainRow) }),
   mean: ({ terms, out }) => {
-    const total = terms.reduce((sum, term) => sum + term.value, 0), n = String(terms.length);
+    const total = sum(terms.map((term) => term.value)), n = String(terms.length);
     return {
       signs: `1/${n} · Σ ${of(terms[0], out)}`,
       rows: terms.map(plainRow),
@@ -186,8 +186,7 @@ export function largestRows(rows: readonly Row[], count: number, at: number | nu
   if (at !== null && !kept.includes(at)) kept[kept.length - 1] = at;
   const chosen = new Set(kept);
   const others = rows.filter((_, i) => !chosen.has(i));
-  const sum = others.reduce((total, row) => total + row.amount, 0);
-  return { shown: kept.map((i) => rows[i]!), others: others.length, sum };
+  return { shown: kept.map((i) => rows[i]!), others: others.length, sum: sum(others.map((row) => row.amount)) };
 }
 
 // --- names -------------------------------------------------------------------------------------------------------------

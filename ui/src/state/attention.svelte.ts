@@ -1,6 +1,7 @@
 /** One head of one attention: the addresses of its values, its tokens, and the cells that its mask closes. */
 
 import type { Mask, Plan, StackConfig, StackName, Token } from "../core/protocol";
+import { sum } from "../core/vectors";
 import { tokenText, wordOf } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import type { Explorer } from "./explorer.svelte";
@@ -49,7 +50,7 @@ export function attention(state: Explorer): AttentionPlace {
 /** Whether the weights of a row are shares of one: an edit may have written others. */
 export function areShares(row: ArrayLike<number>): boolean {
   const all = Array.from(row);
-  return all.every((x) => x >= 0) && Math.abs(all.reduce((sum, x) => sum + x, 0) - 1) <= 0.01;
+  return all.every((x) => x >= 0) && Math.abs(sum(all) - 1) <= 0.01;
 }
 
 /** The tokens of a stack; the patches of an image are named by row and column. */

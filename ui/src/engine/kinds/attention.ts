@@ -2,7 +2,7 @@
 
 import { headWidth } from "../../core/config";
 import { axisLength, floats, row, size, type Floats } from "../../core/tensor";
-import { sum } from "../forms";
+import { sum } from "../../core/vectors";
 import { isOpen, maskOf, setting } from "../functions";
 import { fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type Context, type OpKind } from "../kind";
 import type { Op } from "../../core/protocol";

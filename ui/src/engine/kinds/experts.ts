@@ -1,7 +1,7 @@
 /** A mixture of experts: which of them are chosen, what each makes of a position, and its share of the result. */
 
 import { axisLength, floats, type Floats } from "../../core/tensor";
-import { sum } from "../forms";
+import { sum } from "../../core/vectors";
 import { setting } from "../functions";
 import { fail, lastRow, ofInput, ofVector, ofWeight, products, weight, type Call, type OpKind } from "../kind";
 import { byRows } from "../matrix";

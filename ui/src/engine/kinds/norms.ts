@@ -1,9 +1,8 @@
 /** Norms: the mean of a row, the inverse of its spread, and what they make of it. */
 
 import type { Op } from "../../core/protocol";
-import { length } from "../../core/vectors";
+import { length, sum } from "../../core/vectors";
 import { axisLength, floats, type Floats } from "../../core/tensor";
-import { sum } from "../forms";
 import { setting } from "../functions";
 import { lastRow, ofInput, ofVector, weight, type Call, type Cell, type Need, type OpKind } from "../kind";
 import { transposed } from "../products";

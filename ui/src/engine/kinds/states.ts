@@ -1,7 +1,7 @@
 /** A state that forgets and is corrected: what is left of each position at a later one, and what that corrects. */
 
 import { floats, type Floats } from "../../core/tensor";
-import { sum } from "../forms";
+import { sum } from "../../core/vectors";
 import { setting } from "../functions";
 import { ofInput, ofWeight, products, taken, type Call, type Given, type OpKind } from "../kind";
 

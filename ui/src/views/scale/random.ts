@@ -1,6 +1,6 @@
 /** Products of random vectors, the same on every machine: what scores would be if queries and keys knew nothing. */
 
-import { dot } from "../../core/vectors";
+import { dot, sum } from "../../core/vectors";
 
 /** Numbers in [0, 1) from a seed (mulberry32). */
 export function uniform(seed: number): () => number {
@@ -37,6 +37,6 @@ export function products(width: number, count: number, seed: number): Float64Arr
 }
 
 export function deviation(values: ArrayLike<number>): number {
-  const mean = Array.from(values).reduce((sum, x) => sum + x, 0) / values.length;
+  const mean = sum(Array.from(values)) / values.length;
   return Math.sqrt(Math.max(0, dot(values, values) / values.length - mean ** 2));
 }
