@@ -49,6 +49,11 @@ export function order(values: ArrayLike<number>): number[] {
   return Array.from(values, (_, i) => i).sort((i, j) => values[j]! - values[i]! || i - j);
 }
 
+/** The one of which a number is largest, of equal ones the first. */
+export function best<T>(all: readonly T[], of: (one: T) => number): T | undefined {
+  return all[argmax(all.map(of))];
+}
+
 /** The place of the largest, of equal ones the first. */
 export function argmax(values: ArrayLike<number>): number {
   let best = 0;

@@ -2,6 +2,7 @@
 
 import { parseAddress } from "../core/address";
 import type { Reply } from "../core/host";
+import { best } from "../core/vectors";
 import type { OverviewReply, StackName, Token } from "../core/protocol";
 import type { Page, Part } from "./page";
 import type { Run } from "./run";
@@ -26,35 +27,39 @@ export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
 /** The strongest curve of a head: of another word, if there is one that matters. */
 export function telling(curves: readonly Curve[], z: string): Curve | null {
   const own = curves.filter((one) => one.z === z && (one.part === "cross" || one.to !== one.from));
-  return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
+  return best(own, (one) => one.moved) ?? null;
 }
 
 /** Where the places begin: at the pair of a head that carries most into the answer; if none was measured, at what its words look at.
  *  Those of one word begin at the one that is read; of a text that is translated, at what that one reads most of. */
 export function toldOf(run: Run, z: string, curves: readonly Curve[]): First {
-  const best = telling(curves, z), told = best ? { stack: best.stack, layer: best.layer, part: best.part, head: best.head, query: best.to, key: best.from } : mostTelling(run, z);
+  const own = telling(curves, z), told = own ? { stack: own.stack, layer: own.layer, part: own.part, head: own.head, query: own.to, key: own.from } : mostTelling(run, z);
   if (!told) return { told, word: null };
   const { stack, layer, part, key } = told;
   if (part !== "cross") return { told, word: { stack, layer, query: key } };
-  const from = curves.filter((one) => one.stack === "encoder" && one.to === key && one.from !== key).reduce<Curve | null>((most, one) => (most && most.moved >= one.moved ? most : one), null);
+  const from = best(curves.filter((one) => one.stack === "encoder" && one.to === key && one.from !== key), (one) => one.moved);
   return { told, word: { stack: "encoder", layer: from?.layer ?? 0, part: "attn", query: from?.from ?? key } };
 }
 
 export interface First { told: Telling | null; word: Partial<Page> | null }
 export type Telling = Pick<Page, "stack" | "layer" | "part" | "head" | "query" | "key">;
 
+/** The attentions of a model, by the addresses of their values without the last name. */
+export function attentionsOf({ plan }: Pick<Run, "plan">): (Omit<Place, "head"> & { at: string })[] {
+  return plan.ops.flatMap(({ out }) => {
+    const [, at, stack, layer, part] = /^((encoder|decoder)\.blocks\.(\d+)\.(attn|cross))\.weights$/.exec(out) ?? [];
+    return at === undefined ? [] : [{ at, stack: stack as StackName, layer: Number(layer), part: part as Part }];
+  });
+}
+
 /** Of the cross-attentions, or else of all, the head in which each word looks most at a word of its own choice; or the one
  *  at `z`, `encoder.blocks.0.attn.z[h=3]`. It is seen at the word that looks most. */
 export function mostTelling(run: Run, z = ""): Telling | null {
-  const all = run.plan.ops.flatMap(({ out }) => {
-    const found = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)\.weights$/.exec(out);
-    return found ? [{ out, stack: found[1] as StackName, layer: Number(found[2]), part: found[3] as Part }] : [];
-  });
-  const cross = all.filter(({ out, part }) => (z ? z.startsWith(out.replace(/weights$/, "z[")) : part === "cross"));
-  let best: Telling | null = null, most = 0;
-  for (const { out, stack, layer, part } of cross.length ? cross : all) {
+  const all = attentionsOf(run), cross = all.filter(({ at, part }) => (z ? z.startsWith(`${at}.z[`) : part === "cross"));
+  let found: Telling | null = null, most = 0;
+  for (const { at, stack, layer, part } of cross.length ? cross : all) {
     const queries = run.reply.tokens[stack] ?? [], keys = run.reply.tokens[part === "cross" ? "encoder" : stack] ?? [];
-    run.heads(out).forEach(({ pixels, max, rows, cols }, head) => {
+    run.heads(`${at}.weights`).forEach(({ pixels, max, rows, cols }, head) => {
       if (z && !z.endsWith(`[h=${head}]`)) return;
       const looks = Array.from({ length: rows }, (_, query) => {
         const cells = pixels.subarray(query * cols, (query + 1) * cols);
@@ -64,10 +69,10 @@ export function mostTelling(run: Run, z = ""): Telling | null {
       const score = looks.reduce((sum, { share }) => sum + share, 0) * chosen.size;
       if (score <= most) return;
       const query = looks.reduce((top, { share }, i) => (share > looks[top]!.share ? i : top), 0);
-      [most, best] = [score, { stack, layer, part, head, query, key: looks[query]!.key }];
+      [most, found] = [score, { stack, layer, part, head, query, key: looks[query]!.key }];
     });
   }
-  return best;
+  return found;
 }
 
 const LETTER = /\p{L}/u;

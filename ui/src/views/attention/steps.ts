@@ -2,7 +2,7 @@
 
 import type { Op } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
-import { argmax, dot, softmax } from "../../core/vectors";
+import { argmax, best, dot, softmax } from "../../core/vectors";
 import type { AttentionPlace, Run } from "../../parts/kit";
 
 /** The ops that lead from one value to another along their first inputs, in the order in which they run; none if they
@@ -69,13 +69,13 @@ export function scaledRows(place: AttentionPlace, product: ArrayLike<number>, sc
   return place.queries.map((_, query) => {
     const at = place.keys.flatMap((_, s) => (!place.closed(query, s) && Number.isFinite(scores[query * m + s]) ? [s] : []));
     const plain = at.map((s) => product[query * m + s] ?? 0), added = at.map((s, i) => (scores[query * m + s] ?? 0) - plain[i]! * factor);
-    const scaled = softmax(plain.map((x, i) => x * trained + added[i]!)), unscaled = softmax(plain.map((x, i) => x + added[i]!)), best = argmax(unscaled);
-    return { query, key: at[best] ?? 0, at, scaled, unscaled, with: scaled[best]!, without: unscaled[best]!, gain: unscaled[best]! - Math.max(...scaled) };
+    const scaled = softmax(plain.map((x, i) => x * trained + added[i]!)), unscaled = softmax(plain.map((x, i) => x + added[i]!)), top = argmax(unscaled);
+    return { query, key: at[top] ?? 0, at, scaled, unscaled, with: scaled[top]!, without: unscaled[top]!, gain: unscaled[top]! - Math.max(...scaled) };
   });
 }
 
 /** The one whose strongest key the factor changes most. */
-export const mostOf = <T extends { gain: number }>(rows: readonly T[]): T => rows.reduce((one, other) => (other.gain > one.gain ? other : one));
+export const mostOf = <T extends { gain: number }>(rows: readonly T[]): T => best(rows, ({ gain }) => gain)!;
 
 /** A query's scores, −∞ where they are closed, and its weights. Some models give each head a score that no key has, which
  *  takes a part of the sum: it stands behind those of the keys. */

@@ -1,14 +1,10 @@
 /** All heads of a run: where they are, and how they are ordered. */
 
-import type { HeadFacts, StackName } from "../../core/protocol";
-import type { Part } from "../../state/page";
+import type { HeadFacts } from "../../core/protocol";
+import { attentionsOf, type Place } from "../../state/telling";
 import type { Run } from "../../parts/kit";
 
-export interface Head {
-  stack: StackName;
-  layer: number;
-  part: Part;
-  head: number;
+export interface Head extends Place {
   /** The address of its attention, without the index of the head. */
   module: string;
   /** With that index: its weights (the key of its statistics), and its output (which an edit switches off). */
@@ -23,15 +19,8 @@ export interface Group { key: string; heads: Head[] }
 
 /** Every head of every attention, in the order of the ops. */
 export function headsOf(run: Run): Head[] {
-  return run.plan.ops.flatMap(({ out }): Head[] => {
-    const match = /^((encoder|decoder)\.blocks\.(\d+)\.(attn|cross))\.weights$/.exec(out);
-    if (!match) return [];
-    const [, module = "", stack, layer, part] = match;
-    return Array.from({ length: run.reply.facts[out]?.shape[0] ?? 0 }, (_, head) => ({
-      stack: stack as StackName, layer: Number(layer), part: part as Part, head, module,
-      weights: `${out}[h=${head}]`, z: `${module}.z[h=${head}]`,
-    }));
-  });
+  return attentionsOf(run).flatMap(({ at: module, ...place }) => Array.from({ length: run.reply.facts[`${module}.weights`]?.shape[0] ?? 0 }, (_, head): Head =>
+    ({ ...place, head, module, weights: `${module}.weights[h=${head}]`, z: `${module}.z[h=${head}]` })));
 }
 
 export function grouped(
