@@ -196,10 +196,9 @@ def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
 
 def _texts(source: Source, columns: list[str | int]) -> Iterator[Text]:
     """The lines of running text, and the rows of anything else."""
-    if isinstance(source, TextFiles):
-        lines = source.model_copy(update={"documents": "line"}) if source.documents == "file" else source
-        rows = rows_of(lines)
-    elif isinstance(source, Table) and source.text is not None and columns:
+    if isinstance(source, TextFiles) and source.documents == "file":
+        source = source.model_copy(update={"documents": "line"})
+    if isinstance(source, Table) and source.text is not None and columns:
         rows = read_rows(source, [*source.columns, *columns])
     else:
         rows = rows_of(source)

@@ -26,10 +26,8 @@ BUDGET = 1e10
 """The number of multiplications that heads may take: about a sixth of a second on two cores."""
 ANSWERS = 6
 """How many answers are told."""
-PART = re.compile(r"([^\W_\u0e00-\u0eff\u3040-\u9fff]|['’])+")
-"""A piece of a word with which another may go on."""
-NEXT = re.compile(r"([^\W_]|['’])+")
-"""A token that may go on with a word."""
+PIECE = re.compile(r"([^\W_\u0e00-\u0eff\u3040-\u9fff]|['’])+(?<!['’])\n([^\W_]|['’])+")
+"""A word, and in the next line a token that goes on with it."""
 Part = Literal["heads", "curves", "lanes", "ffn"]
 EDITS = 200
 """The most edits of one switch."""
@@ -109,17 +107,16 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
 
 def _words_of(tokens: Sequence[Token]) -> list[list[int]]:
     """The tokens of each word, by the rule of `joined` of ui/src/state/attention.svelte.ts; none if each is one."""
-    words, last, end = list[list[int]](), "", -1  # The last piece of a word; "" if nothing goes on with it.
+    words, word, end = list[list[int]](), "", -1
     for t, token in enumerate(tokens):
         start, after = token.span or (-2, -1)
-        is_next = start == end and last[-1:] not in "'’" and NEXT.fullmatch(token.text)
-        if words and (token.text.startswith("##") or is_next):
+        if words and (token.text.startswith("##") or (start == end and PIECE.fullmatch(f"{word}\n{token.text}"))):
             words[-1].append(t)
-            piece = last and (token.text.removeprefix("##") or last)
+            word += token.text.removeprefix("##")
         else:
             words.append([t])
-            piece = token.text.lstrip("▁Ġ ") or token.text
-        last = piece if PART.fullmatch(piece) else ""
+            word = token.text.lstrip("▁Ġ ") or token.text
+        word = word[-1:] if PIECE.fullmatch(word + "x\nx") else "_"  # All that matters of it for the next token.
         end = after
     is_long = any(len(token.text) > 2 for token in tokens if token.span)
     return words if is_long and len(words) < len(tokens) else []
@@ -229,7 +226,7 @@ def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
 
 def _text(one: Moved, found: Pass) -> str:
     """The tokens of the first stack that are set to 0, as one text."""
-    first = next(iter(found.recording.tokens.values()))
+    first, *_ = found.recording.tokens.values()
     return "".join(first[Address.parse(at).index[0][1]].text for at in one.at.split())
 
 
