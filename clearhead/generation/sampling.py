@@ -200,13 +200,13 @@ class Sampler:
     limit: int | None = None
     """Most tokens to write; None for the config's limit."""
 
-    def control(self, scores: Tensor, history: History) -> Tensor:
-        """Scores after repetition control, minimum length, bans and forced tokens."""
+    def control(self, scores: Tensor, history: History, *, in_place: bool = False) -> Tensor:
+        """Scores after repetition control, minimum length, bans and forced tokens; `in_place` may overwrite them."""
         config, v = self.config, scores.shape[-1]
         if config.repetition_penalty != 1.0:
             scores = repetition_penalty(scores, seen(history, v), config.repetition_penalty)
         if config.no_repeat_ngram is not None or self.banned(history) or self.early_ends(history):
-            scores = self.forbid(scores, history)
+            scores = self.forbid(scores, history, in_place=in_place)
         if config.speech is not None and config.speech.times:
             scores = timed(scores, history, config.speech, config.end_ids[0])
         return self.force(scores, history)
@@ -227,13 +227,14 @@ class Sampler:
         plain = config.temperature == 0 and config.repetition_penalty == 1.0 and config.no_repeat_ngram is None
         return plain and (config.speech is None or not config.speech.times)
 
-    def forbid(self, scores: Tensor, history: History) -> Tensor:
+    def forbid(self, scores: Tensor, history: History, *, in_place: bool = False) -> Tensor:
         """-inf for banned tokens, and for repeated n-grams and too early ends unless these leave no token."""
         banned, early, v = self.banned(history), self.early_ends(history), scores.shape[-1]
         if self.config.no_repeat_ngram is None:
             never = {token for token in (*banned, *early) if token < v}
             never = never if len(never) < v else {token for token in banned if token < v}
-            return scores.index_fill(-1, torch.tensor([*never], dtype=torch.long, device=scores.device), NEVER)
+            fill = scores.index_fill_ if in_place else scores.index_fill
+            return fill(-1, torch.tensor([*never], dtype=torch.long, device=scores.device), NEVER)
         always = among(banned, scores)
         forbidden = among(early, scores) | repeated_ngrams(history, self.config.no_repeat_ngram, v)
         left = ~(always | forbidden).all(-1, keepdim=True)

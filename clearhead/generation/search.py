@@ -215,7 +215,7 @@ class BeamSearch(Search):
 
     def advance(self, logits: Tensor) -> Move:
         n, k, v = len(self.rows), self.k, logits.shape[-1]
-        log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
+        log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history, in_place=True)
         c = max(2, 1 + len(self.config.end_ids)) * k
         likely, tokens = likeliest(log_probs, min(c, v))  # The best of each hypothesis, which include the best of all.
         width = likely.shape[-1]
