@@ -33,8 +33,9 @@ def test_the_output(spot: Spot) -> None:
     def is_right() -> None:
         values = {"z, a row for each head": z, "z · W_O": heads, "out": out[None]}
         are(page.figures(), {label: value.tolist() for label, value in values.items()})
-        for (_, *_, value, _), head in zip(page.rows("What each head adds"), heads, strict=False):
-            right(value, head @ out / out.norm())
+        adds = {name: value for name, *_, value, _ in page.rows("What each head adds")}
+        for i, head in enumerate(heads):
+            right(adds[f"head {i}"], head @ out / out.norm())
         words = page.rows("What each word brings")
         for (name, *_, value), share in zip(words, brought[brought.abs().argsort(descending=True)], strict=False):
             if "others" not in name and "Σ" not in name:
@@ -100,8 +101,10 @@ def test_the_mask_of_a_text_that_is_read_at_once(see) -> None:
 
     eventually(lambda: assert_told(page, "as in a writer", falls))
     n = len(spot.seen.trace[f"{spot.at}.scores"][0, 0])
-    page.page.get_by_role("button", name="Close later words").click()
-    becomes(lambda: [*page.figures()["Scaled + M"].cells.values()].count("masked"), n * (n - 1) // 2)
+    closed = n * (n - 1) // 2
+    becomes(lambda: [*page.figures()["Scaled + M"].cells.values()].count("masked"), closed)
+    page.page.get_by_role("button", name="as it is").click()
+    becomes(lambda: [*page.figures()["Scaled + M"].cells.values()].count("masked"), 0)
 
 
 def test_the_feed_forward(spot: Spot) -> None:
@@ -121,8 +124,8 @@ def test_the_feed_forward(spot: Spot) -> None:
             first = max(0, min(len(all_post) - 16, spot.t - 8))
             for shown, value in zip(cells, all_post[first : first + 16, unit], strict=True):
                 assert agrees(shown, float(value)) if shown else abs(value) <= peak / 20, (unit, shown, value)
-        told = page.page.locator("main .card h3").first.inner_text()
-        on = re.search(r"(\d+) of (\d+) units; furthest from 0 is unit (\d+), at (.+)\.", told)
+        told = page.page.locator("main .card h3:has-text('switches on')").inner_text()
+        on = re.search(r"(\d+) of (\d+) units; unit (\d+) writes most, at (.+)\.", told)
         assert on is not None
         assert [int(one) for one in on.groups()[:3]] == [int((pre > 0).sum()), len(post), units[0]]
         assert agrees(on[4], float(post[units[0]]))

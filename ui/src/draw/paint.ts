@@ -97,11 +97,16 @@ export function paintBars(ctx: CanvasRenderingContext2D, grid: Grid, { hue, weig
     ctx.fillRect(0, ground, width, 1);
     for (let c = 0; c < grid.cols; c++) {
       const value = grid.at(r, c), high = Math.min(h / 2 - 2, Math.abs(value) * scale * (weight?.(r) ?? 1));
-      if (!(high > 0)) continue;
+      if (!(high >= 0.7)) continue;
       ctx.fillStyle = ctx.strokeStyle = css(value < 0 ? palette.colours.neg : palette.sequential(0.75, hue));
       if (value > 0) ctx.fillRect(c * w + gap / 2, ground - high, w - gap, high);
       else if (w - gap < 5) ctx.fillRect(c * w + gap / 2, ground, w - gap, high);
-      else ctx.strokeRect(c * w + gap / 2 + 0.75, ground + 0.75, w - gap - 1.5, Math.max(0.5, high - 1.5));
+      else {
+        ctx.globalAlpha = 0.2;
+        ctx.fillRect(c * w + gap / 2, ground, w - gap, high);
+        ctx.globalAlpha = 1;
+        ctx.strokeRect(c * w + gap / 2 + 0.75, ground + 0.75, w - gap - 1.5, Math.max(0.5, high - 1.5));
+      }
     }
   }
 }

@@ -3,7 +3,7 @@ import type { Op } from "../../src/core/protocol";
 import { cosine } from "../../src/core/vectors";
 import { floats } from "../../src/core/tensor";
 import { compute } from "../../src/engine/ops";
-import { biasByDistance, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/position/positions";
+import { biasByDistance, scoreAt, turned, turnedBack, waves } from "../../src/views/position/positions";
 
 const sines = (how: string): Op => ({ out: "encoder.embed.positions", op: "sinusoid", by: { base: 10_000, width: 6 }, how });
 const rotate: Op = { out: "q", op: "rotate", numbers: [1, 0.1], by: { magnitude: 1.5 } };
@@ -27,11 +27,6 @@ describe("waves", () => {
       }
     }
   });
-});
-
-it("spreads over all, ends included", () => {
-  expect(spread(3, 8)).toEqual([0, 1, 2]);
-  expect(spread(64, 4)).toEqual([0, 21, 42, 63]);
 });
 
 it("compares sinusoidal positions by their distance alone", () => {

@@ -25,12 +25,6 @@ export function waves(op: Op): Wave[] {
   return [...pairs.values()];
 }
 
-/** At most `count` of the whole numbers below n, evenly spread, the first and the last among them. */
-export function spread(n: number, count: number): number[] {
-  if (n <= count) return Array.from({ length: n }, (_, i) => i);
-  return Array.from({ length: count }, (_, i) => Math.round((i * (n - 1)) / (count - 1)));
-}
-
 /** A query or key as it is at a position: its pairs turned by the op's frequencies. */
 export function turned(op: Op, x: Float32Array, position: number): Float32Array {
   return compute(op, [floats([1, x.length], x), upTo(1, position)], [], {}).data;
