@@ -68,7 +68,7 @@ class Overview:
         *,
         position: int | None = None,
         among: Sequence[int] = (),
-        words: Sequence[list[int]] = (),
+        words: Mapping[str, list[list[int]]] | None = None,
         edit: Mapping[str, Edit] | None = None,
         seen: Seen | None = None,
         vectors: Vectors = mean_states,
@@ -77,7 +77,7 @@ class Overview:
     ) -> None:
         """`position` is that of the answer in the last stack. By default it is the one, `among` those given or all that
         answer, whose best head moves the answer most. A decoder alone answers at its last position. `words` are the
-        tokens of each word of the first stack; by default each token is one.
+        tokens of each word by stack; by default each token is one.
 
         Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already.
         `toward` is the vector, d, of another text; by default the text's own. Heads take about `budget`
@@ -86,7 +86,7 @@ class Overview:
         """
         tokens = one_text(network, inputs)
         self._network, self._tokens, self._edit = network, [*tokens.values()], dict(edit or {})
-        self._budget, self._among, self._words = budget, among, list(words)
+        self._budget, self._among, self._words = budget, among, dict(words or {})
         self._lengths = {name: layout.grid[1] for name, layout in layouts(network, tokens).items()}
         self._last, length = list(self._lengths.items())[-1]
         self._depths = {name: len(stack.blocks) for name, stack in network.stacks().items()}
@@ -217,7 +217,7 @@ class Overview:
             for lane in self._groups.get(read, ()):
                 weights[:, lane] = F.pad(weights[:, lane].sum(1, keepdim=True), (0, len(lane) - 1))
                 if own == read and len(lane) > 1:
-                    weights[lane, lane[0] if self._words else slice(None)] = 0
+                    weights[lane, slice(None) if own in self._regions else lane[0]] = 0
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
             t, s = counted.T
@@ -247,8 +247,8 @@ class Overview:
 
     @cached
     def _groups(self) -> dict[str, list[list[int]]]:
-        """What is changed together: the regions, or the words of the first stack if they are known."""
-        return self._regions or {next(iter(self._lengths)): self._words}
+        """What is changed together: the regions, or the words if they are known."""
+        return self._words | self._regions
 
     @cached
     def _regions(self) -> dict[str, list[list[int]]]:
@@ -277,7 +277,8 @@ class Overview:
             own = cells[:, 0] == i
             found[read].index_add_(0, cells[own, 2], strengths[own])
         if self._last == "encoder" and not self._regions:
-            for lane, one in zip(self._groups["encoder"] or range(self._lengths["encoder"]), self.parts, strict=True):
+            groups = self._groups.get("encoder") or range(self._lengths["encoder"])
+            for lane, one in zip(groups, self.parts, strict=True):
                 found["encoder"][lane] += torch.tensor(one.moved).nan_to_num(-1.0)
         if self._is_by_position or self._pool in ("first", "last"):
             found[self._last][self._made] = float("inf")
@@ -318,7 +319,7 @@ class Overview:
                     sets.append(_zero_at([f"{path}[t={t}]" for t in lane]))
                     # The ends first, then the middle, the quarters, …: what is measured shows the whole roughly.
                     level = len(several) if i in (0, len(several) - 1) else i & -i
-                    strengths.append(float(self._strength[name][lane[0]]) * level**3)
+                    strengths.append(float(self._strength[name][lane].amax()) * level**3)
         measured = self._measure(sets, rank=strengths.copy)[0].mean(1)
         for (name, i, j), moved in zip(cells, measured.tolist(), strict=True):
             found[name][i, j] = moved

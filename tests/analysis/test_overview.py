@@ -175,7 +175,7 @@ def test_the_tokens_of_a_word_are_changed_together():
     given = inputs(network)
     seen, _ = traced(network, given)
     words = [[0], [1, 2], *([t] for t in range(3, given[0].ids.shape[1]))]
-    found, at = Overview(network, given, words=words), "encoder.blocks.0.resid_pre"
+    found, at = Overview(network, given, words={"encoder": words}), "encoder.blocks.0.resid_pre"
     both = {f"{at}[t={t}]": zero for t in (1, 2)}
     plain, without = (answer(network, given, edit, found.position) for edit in ({}, both))
     assert found.lanes_of == {"encoder": words}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.overview import Moved, Overview
-from clearhead.config import LanguageHead, NoHead, VectorHead
+from clearhead.config import LanguageHead, NoHead, TaggingHead, VectorHead
 from clearhead.explorer.answering.answers import DecidedHead, DecidedPart, OverviewReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, greedy
@@ -96,7 +96,7 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
         found.reading.inputs,
         position=position,
         among=[i for i, token in enumerate(tokens) if token.id == mask or i >= first],
-        words=_words_of(tokens) if model.config.decoder is None else (),
+        words={name: words for name, some in found.recording.tokens.items() if (words := _words_of(some))},
         edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
         vectors=model.sentences.vectors,
@@ -106,11 +106,15 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
 
 
 def _words_of(tokens: Sequence[Token]) -> list[list[int]]:
-    """The tokens of each word, by the rule of `joined` of ui/src/state/attention.svelte.ts; none if each is one."""
+    """The tokens of each word, by the rule of `joined` of ui/src/state/attention.svelte.ts, and the signs before a text
+    as one; none if each is one.
+    """
     words, word, end = list[list[int]](), "", -1
     for t, token in enumerate(tokens):
         start, after = token.span or (-2, -1)
-        if words and (token.text.startswith("##") or (start == end and PIECE.fullmatch(f"{word}\n{token.text}"))):
+        is_sign = token.text.startswith("<") and not any(one.span for one in tokens[: t + 1])
+        is_on = token.text.startswith("##") or (start == end and PIECE.fullmatch(f"{word}\n{token.text}"))
+        if words and (is_on or is_sign):
             words[-1].append(t)
             word += token.text.removeprefix("##")
         else:
@@ -142,7 +146,8 @@ def _part(seen: Overview, found: Pass, question: OverviewQuestion) -> tuple[dict
 
 
 def _decided(seen: Overview, found: Pass) -> DecidedHead:
-    """The head that moves the answer most; and if none moves much of it, the words or the region that do.
+    """The head that moves the answer most; and if it makes no other answer likelier, the words that do, or if no head
+    moves much of the answer, the words or the region that do.
 
     A word is tried alone, then everywhere that it stands, then together with others: the first that make another
     answer likelier, with no more words than that takes, else the first that move much.
@@ -150,8 +155,8 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
     nan = float("nan")
     head = best = seen.heads[seen.decided] if seen.heads else Moved("", 0.0, nan, -1, nan)
     about = DecidedHead(head=seen.decided, moved=head.moved)
-    if not head.moved >= DECIDES:
-        choices = (one for one in _without(seen, found) if _is_choice(one, seen, found))
+    if not head.moved >= DECIDES or not head.risen_p > head.p:
+        choices = (one for one in seen.parts if _is_choice(one, seen, found))
         words = sorted(choices, key=lambda one: -one.moved)
         about["words"] = [_told(one) for one in words[:WORDS]]
         falling = [one.at for one in words if one.p < max(seen.answer.tolist())][:TOGETHER]
@@ -163,7 +168,7 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
         words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
         told = [one for one in words if one.moved >= DECIDES] or [max([head, *words], key=lambda one: one.moved)]
         turned = (one for one in told if one.risen_p > one.p and not found.model.reader.reads_images)
-        best = next(turned, told[0])
+        best = next(turned, head if head.moved >= DECIDES else told[0])
         if best.at not in everywhere:
             best = _fewest(best, [at for at in falling if at in best.at], seen)
         if best is not head:
@@ -172,14 +177,6 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
         word = _words(found, torch.tensor([best.risen]))[str(best.risen)]
         about["instead"] = {"id": best.risen, "word": word, "p": best.risen_p}
     return about
-
-
-def _without(seen: Overview, found: Pass) -> list[Moved]:
-    """What moves without each word, region or moment of the first stack."""
-    if found.model.config.encoder is not None or not (words := _words_of(found.recording.tokens["decoder"])):
-        return seen.parts
-    at = "decoder.blocks.0.resid_pre"
-    return seen.off([" ".join(f"{at}[t={t}]" for t in word) for word in words if seen.position not in word])
 
 
 def _fewest(best: Moved, words: list[str], seen: Overview) -> Moved:
@@ -219,9 +216,11 @@ def _told(part: Moved) -> DecidedPart:
 def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
     """False for what was not measured, for the place where the answer is made and for signs of the start or the end."""
     edits, (first, *later) = one.at.split(), found.recording.tokens.values()
-    t = Address.parse(edits[0]).index[0][1]
-    is_read = first[t].span is not None or first[t].text[0].isdigit()  # Patches and moments are named by numbers.
-    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or t != seen.position)
+    own = [Address.parse(at).index[0][1] for at in edits]
+    token, config = first[own[0]], found.model.config
+    is_made = config.decoder is not None or isinstance(config.head, LanguageHead | TaggingHead)
+    is_read = token.span is not None or token.text[0].isdigit()  # Patches and moments are named by numbers.
+    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or not is_made or seen.position not in own)
 
 
 def _text(one: Moved, found: Pass) -> str:
