@@ -61,13 +61,33 @@ def test_a_word_is_tried_everywhere_that_it_stands(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_gap_is_a_word_that_the_model_knows(monkeypatch: pytest.MonkeyPatch):
-    """Of each text the surest of the words that the model fills in rightly, the surest text first."""
+    """Of each text the surest of the words that the model fills in rightly, and first where another answer leads too."""
     model = model_of(CONFIGS["encoder_masked_language"])
     sure = {"one <mask> three": 0.4, "<mask> two three": 0.9, "Two <mask> one": 0.7}
     monkeypatch.setattr(opened, "_usual", lambda model: [["one", "two", "three"], ["Two", "two", "one"], ["three"]])
     monkeypatch.setattr(opened, "fill", lambda model, ids: [[("two", sure.get(ids, 0.1))]])
     monkeypatch.setattr(type(model.tokenizer), "encode", lambda self, text: text)
-    assert [run.text for run in opened._masked(model, "<mask>")] == ["Two <mask> one", "one <mask> three"]
+    for others, wanted in (
+        ({}, ["Two <mask> one", "one <mask> three"]),
+        ({"Two <mask> one": 0.3, "one <mask> three": 0.5}, ["one <mask> three", "Two <mask> one"]),
+        ({"<mask> two one": 0.1}, ["<mask> two one", "Two <mask> one", "one <mask> three"]),
+    ):
+        monkeypatch.setattr(opened, "_other", lambda model, text, others=others: others.get(text, 0.0))
+        assert [run.text for run in opened._masked(model, "<mask>")] == wanted
+
+
+def test_another_answer_leads_in_a_gap_without_a_word():
+    """As the page measures it, with the first states of one other word := 0."""
+    model = model_of(CONFIGS["encoder_masked_language"])
+    text = f"one {opened.mask_of(model)} three"
+    session = Session(model, name="gap", text=text)
+    run, others = start(session), list[float]()
+    best = ask(session, "overview", run=run, part="heads", position=1)[0]["answers"][0]["id"]
+    for t in (0, 2):
+        off = {**run, "edits": [{"at": f"encoder.blocks.0.resid_pre[t={t}]", "do": "zero"}]}
+        first = ask(session, "overview", run=off, part="heads", position=1)[0]["answers"][0]
+        others += [first["p"]] if first["id"] != best else []
+    assert opened._other(model, text) == pytest.approx(max(others, default=0.0), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +96,7 @@ def test_a_gap_is_a_word_that_the_model_knows(monkeypatch: pytest.MonkeyPatch):
         ("det ##ox _is", [[0, 1], [2]]),
         ("▁L ily ▁has ▁dog s .", [[0, 1], [2], [3, 4], [5]]),
         ("n ' entre _qu ' il", [[0, 1], [2], [3, 4], [5]]),
+        ("<s> <en> ▁L ily .", [[0, 1], [2, 3], [4]]),
         ("one _two .", []),
         ("t o b e", []),
         ("我们 喜欢 he", []),
@@ -87,7 +108,7 @@ def test_the_pieces_of_a_word_are_left_out_together(text: str, words: list[list[
     for i, piece in enumerate(text.split()):
         start = end + piece.startswith(("▁", "_"))
         end = start + len(piece.removeprefix("##").lstrip("▁_"))
-        tokens.append(Token(id=i, text=piece.lstrip("_"), span=(start, end)))
+        tokens.append(Token(id=i, text=piece.lstrip("_"), span=None if piece[0] == "<" else (start, end)))
     assert overview._words_of(tokens) == words
 
 
