@@ -52,6 +52,12 @@ export const lastOf = (tokens: readonly Spoken[], some: readonly number[]): numb
 /** The stack whose tokens a head reads. */
 export const readBy = ({ stack, part }: Place): StackName => (part === "cross" ? "encoder" : stack);
 
+/** A word that is selected, with the tokens of its lane. */
+export interface Selected { stack: StackName; token: number; own: readonly number[] }
+
+/** Whether it reads or is read. */
+export const isOf = (one: Curve, { stack, own }: Selected): boolean => (one.stack === stack && own.includes(one.to)) || (readBy(one) === stack && own.includes(one.from));
+
 /** A sign of the start, the end or a setting, which is no word, no place in a picture and no moment. */
 export function isMarker(tokens: readonly Token[], i: number): boolean {
   const { text = "", span = null } = tokens[i] ?? {};
@@ -160,5 +166,5 @@ export function roughly(p: number): string {
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly, form = "off"): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t(`overview.${form}`, { cause }), names: told };
-  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: spelt(other.word), now: roughly(other.p) } };
+  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: spelt(other.word), now: amount(other.p) } };
 }
