@@ -155,7 +155,7 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
     nan = float("nan")
     head = best = seen.heads[seen.decided] if seen.heads else Moved("", 0.0, nan, -1, nan)
     about = DecidedHead(head=seen.decided, moved=head.moved)
-    if not head.moved >= DECIDES or not head.risen_p > head.p:
+    if not head.moved >= DECIDES or head.risen_p <= head.p:
         choices = (one for one in seen.parts if _is_choice(one, seen, found))
         words = sorted(choices, key=lambda one: -one.moved)
         about["words"] = [_told(one) for one in words[:WORDS]]

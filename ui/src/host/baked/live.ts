@@ -5,6 +5,7 @@ import type { Answered, Asked, Tensor } from "../../core/host";
 import type { About, Edit, GenerateSettings, Plan, RunReply, RunRequest } from "../../core/protocol";
 import { floats, row, toFloats } from "../../core/tensor";
 import { num } from "../../draw/format";
+import { grouped } from "../../draw/words";
 import { canWait, Decoding, type Reader } from "../../engine/decoding";
 import { noSuch } from "../../engine/edits";
 import { check, forward, numbersOf, rerun, type Pass } from "../../engine/forward";
@@ -258,7 +259,7 @@ export class Live implements Answers {
     if (known) return known.seen;
     const { tokens } = this.#input(request).reply, { plan: { config }, mask } = this.#about, read = tokens[config.decoder ? "decoder" : "encoder"] ?? [];
     const masked = config.head.kind === "language" && mask !== null ? read.flatMap(({ text }, i) => (text === mask ? [i] : [])) : [];
-    const seen = new Overview(this.#pass(request), { other: this.#other }, position, masked, near === null ? null : (this.#pass({ ...request, text: near, edits: [] }).values.get("head.unit")!.data as Float32Array));
+    const seen = new Overview(this.#pass(request), { other: this.#other }, position, masked, Object.fromEntries(Object.entries(tokens).map(([stack, own]) => [stack, grouped(own)])), near === null ? null : (this.#pass({ ...request, text: near, edits: [] }).values.get("head.unit")!.data as Float32Array));
     this.#seen = [...this.#seen.slice(1 - KEPT_LARGE), { key, seen }];
     return seen;
   }

@@ -33,8 +33,8 @@ export class Overview {
   #near: Near | null = null;
   #lanes: Lanes | null = null;
 
-  /** `toward` is the vector of another text; `asked` is the position of the answer; null: of those `among`, or of all, the one that a head moves most. */
-  constructor(private readonly pass: Pass, private readonly options: Options, asked: number | null, private readonly among: readonly number[], private readonly toward: Float32Array | null) {
+  /** `toward` is the vector of another text; `asked` is the position of the answer; null: of those `among`, or of all, the one that a head moves most. `words` are the tokens of each. */
+  constructor(private readonly pass: Pass, private readonly options: Options, asked: number | null, private readonly among: readonly number[], private readonly words: Lanes, private readonly toward: Float32Array | null) {
     const { config } = pass.plan, { kind } = config.head;
     this.#stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
     this.#last = this.#stacks.at(-1)!;
@@ -48,6 +48,10 @@ export class Overview {
 
   #length(stack: StackName): number {
     return this.pass.values.get(`${stack}.blocks.0.resid_pre`)!.shape[0]!;
+  }
+
+  #groups(stack: StackName): number[][] {
+    return (this.words[stack] ??= Array.from({ length: this.#length(stack) }, (_, i) => [i]));
   }
 
   // --- what is measured ---
@@ -64,19 +68,19 @@ export class Overview {
     return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.risen[this.#asked === null ? position : 0] ?? null });
   }
 
-  /** The head that moves the answer most; and where none moves much of it, the words, of those that `wordAt` knows, that do: one, one everywhere, or several. */
+  /** The head that moves the answer most; and where it makes no other answer likelier, the words, of those that `wordAt` knows, that do: one, one everywhere, or several; or where no head moves much of it, those that do. */
   async decided(wordAt: (stack: StackName, token: number) => string | null, pause: Pause): Promise<{ decided: NonNullable<OverviewReply["decided"]>; instead: { id: number; p: number } | null }> {
-    const { position, moved, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best] ?? 0 };
-    if (decided.moved >= DECIDES) return { decided, instead };
+    const { position, moved, p: each, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best] ?? 0 }, isStrong = decided.moved >= DECIDES;
+    if (isStrong && !(instead && instead.p <= each[best]!)) return { decided, instead };
     const [stack] = this.#stacks as [StackName], at = (tokens: readonly number[]): string[] => tokens.map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
-    const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && wordAt(stack, lane[0]!) && !(stack === this.#last && lane[0] === position));
+    const isMade = stack === this.#last && (stack === "decoder" || this.#isByPosition), words = (await this.lanes(pause))[stack]!.filter((lane) => (this.#isPicture || this.#groups(stack).includes(lane)) && wordAt(stack, lane[0]!) && !(isMade && lane.includes(position)));
     const near = this.#answer(position), was = near.expected[0]!, off = async (sites: readonly string[][]) => (await this.#measure(sites.map((all) => all.map((at): Edit => ({ at, do: "zero" }))), near, TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
-    const sorted = async (sites: readonly string[][]) => (await off(sites)).sort((one, other) => other.moved - one.moved), texts = new Map(words.map((lane) => [at(lane)[0], wordAt(stack, lane[0]!)!])), some = await sorted(words.map(at)), p = this.#isVector ? dot(was, this.toward ?? was) : Math.exp(Math.max(...was)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: one && mean(one.p) });
+    const sorted = async (sites: readonly string[][]) => (await off(sites)).sort((one, other) => other.moved - one.moved), texts = new Map(words.map((lane) => [at(lane)[0], lane.map((i) => wordAt(stack, i)).join("")])), some = await sorted(words.map(at)), p = this.#isVector ? dot(was, this.toward ?? was) : Math.exp(Math.max(...was)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: one && mean(one.p) });
     const found = { ...decided, words: some.filter(({ one }) => one).slice(0, LANES).map(told) };
     const everywhere = [...new Set(texts.values())].filter((text) => /[\p{L}\p{N}]/u.test(text)).map((text) => some.filter(({ at, one }) => one && texts.get(at[0]) === text)).flatMap((all) => (all[1] ? [all.flatMap(({ at }) => at)] : []));
     some.push(...(await sorted(everywhere)), ...(await off(falling.slice(1).map((_, i) => falling.slice(0, i + 2).flat()))));
-    const part = some.find(({ moved }) => moved >= DECIDES) ?? some.sort((one, other) => other.moved - one.moved)[0];
-    return part?.one && part.moved > decided.moved ? { decided: { ...found, part: told(part) }, instead: part.one.risen[0] ?? null } : { decided: found, instead };
+    const strong = some.filter(({ moved }) => moved >= DECIDES), turned = this.#isPicture ? null : strong.find(({ one }) => one!.risen[0] && one!.risen[0].p > mean(one!.p)), part = turned ?? (isStrong ? null : (strong[0] ?? some.sort((one, other) => other.moved - one.moved)[0]));
+    return part?.one && (turned || part.moved > decided.moved) ? { decided: { ...found, part: told(part) }, instead: part.one.risen[0] ?? null } : { decided: found, instead };
   }
 
   /** The likeliest answers at the position, with their probabilities; of a vector none. */
@@ -87,16 +91,17 @@ export class Overview {
 
   /** The attention weights of the strongest heads, the strongest first. */
   async curves(pause: Pause): Promise<{ curves: CurveFacts[] }> {
-    const { position, at, moved } = await this.heads(pause), made = this.pass.plan.config.head.pool === "first" ? 0 : position, near = this.#answer(position), { values } = near.pass, many = this.#isPicture ? (await this.lanes(pause)).encoder! : null;
+    const { position, at, moved } = await this.heads(pause), made = this.pass.plan.config.head.pool === "first" ? 0 : position, near = this.#answer(position), { values } = near.pass, regions = this.#isPicture ? (await this.lanes(pause)).encoder! : null;
     const edited = new Set(this.pass.edits.map((edit) => edit.at)), cells: { at: string; weight: number; strength: number; edit: Edit }[] = [];
     for (const i of [...at.keys()].sort((a, b) => (moved[b]! || 0) - (moved[a]! || 0)).slice(0, HEADS)) {
-      const { path, index: [[, h]] } = parseAddress(at[i]!) as { path: string; index: [[string, number]] }, part = path.slice(0, -2);
+      const { path, index: [[, h]] } = parseAddress(at[i]!) as { path: string; index: [[string, number]] }, part = path.slice(0, -2), stack = path.startsWith("decoder") ? "decoder" : "encoder", isCross = part.endsWith("cross");
       if (Number.isNaN(moved[i]) || edited.has(path) || edited.has(at[i]!)) continue;
       const [weights, z, v] = ["weights", "z", "v"].map((name) => values.get(`${part}.${name}`)!) as [Floats, Floats, Floats];
       const [, n, m] = weights.shape as [number, number, number], keys = floats(v.shape.slice(1), row(v, Math.floor((h * v.shape[0]!) / weights.shape[0]!)) as Float32Array), given = lengths(keys.data, m);
-      for (let t = 0; t < (path.startsWith("decoder") ? Math.min(n, position + 1) : n); t++) {
-        if (many && many.some((lane) => lane.length > 1 && lane.includes(t))) continue;
-        for (const lane of many ?? Array.from({ length: m }, (_, s) => [s])) {
+      for (let t = 0; t < (stack === "decoder" ? Math.min(n, position + 1) : n); t++) {
+        if (regions?.some((lane) => lane.length > 1 && lane.includes(t))) continue;
+        for (const lane of regions ?? this.#groups(isCross ? "encoder" : stack)) {
+          if (!isCross && lane[1] && lane.includes(t)) continue;
           const [s] = lane as [number], each = lane.map((s) => weights.data[(h * n + t) * m + s]!), weight = each.reduce((sum, x) => sum + x, 0);
           if (weight < Math.fround(LEAST_WEIGHT)) continue;
           const value = Array.from(row(z, h, t), (x, k) => lane.reduce((left, s, i) => left - each[i]! * row(keys, s)[k]!, x));
@@ -118,8 +123,8 @@ export class Overview {
     if (this.#lanes) return this.#lanes;
     const made: Lanes = {};
     for (const stack of this.#stacks) {
-      const all = Array.from({ length: this.#length(stack) }, (_, i) => i), own = all.length <= LANES || this.#isPicture ? all : await this.#strongest(stack, all, pause);
-      made[stack] = this.#isPicture ? this.#regions(all.length) : [...(own.length < all.length ? [all.filter((i) => !own.includes(i))] : []), ...own.map((i) => [i])];
+      const all = this.#groups(stack), own = all.length <= LANES || this.#isPicture ? all : await this.#strongest(stack, all, pause);
+      made[stack] = this.#isPicture ? this.#regions(this.#length(stack)) : [...(own.length < all.length ? [all.filter((lane) => !own.includes(lane)).flat().sort((a, b) => a - b)] : []), ...own];
     }
     return (this.#lanes = made);
   }
@@ -130,11 +135,11 @@ export class Overview {
     return [...Array.from({ length: before }, (_, i) => [i]), ...bounds.flatMap((rows) => bounds.map((columns) => rows.flatMap((y) => columns.map((x) => before + y * side + x))))];
   }
 
-  async #strongest(stack: StackName, all: readonly number[], pause: Pause): Promise<number[]> {
-    const { position } = await this.heads(pause), at = `${stack}.blocks.0.resid_pre`, some = all.filter((i) => this.#reaches(stack, i, position, false));
-    const each = await this.#measure(some.map((i) => [{ at: `${at}[t=${i}]`, do: "zero" }]), this.#answer(position), TIME / 2, pause);
-    const strength = all.map((i) => (i === position && this.#isByPosition && stack === this.#last ? Infinity : mean(each[some.indexOf(i)]?.moved ?? [-1])));
-    return topIndices(strength, LANES - 1).sort((a, b) => a - b);
+  async #strongest(stack: StackName, all: readonly number[][], pause: Pause): Promise<number[][]> {
+    const { position } = await this.heads(pause), at = `${stack}.blocks.0.resid_pre`, some = all.filter(([i]) => this.#reaches(stack, i!, position, false));
+    const each = await this.#measure(some.map((lane) => lane.filter((i) => this.#reaches(stack, i, position, false)).map((i): Edit => ({ at: `${at}[t=${i}]`, do: "zero" }))), this.#answer(position), TIME / 2, pause);
+    const strength = all.map((lane) => (lane.includes(position) && this.#isByPosition && stack === this.#last ? Infinity : mean(each[some.indexOf(lane)]?.moved ?? [-1])));
+    return topIndices(strength, LANES - 1).sort((a, b) => a - b).map((i) => all[i]!);
   }
 
   /** l n: how much of the answer moves if a lane of each stream, or of each feed-forward's output, becomes 0. */
