@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -122,32 +123,34 @@ def _usual(model: Model) -> list[list[str]]:
 
 
 def _masked(model: Model, mask: str) -> list[RunRequest]:
-    """Texts of a run's own data with one gap each: first the one where two answers are surest, the right one and,
-    without one of the other words, another; then of each text the surest of the words that the model fills in rightly.
+    """Texts of a run's own data with one gap each: of the words that the model fills in rightly, the surest. The first
+    is the one where two answers are surest, the right one and, without one of the other words, another.
     """
-    found = list[tuple[float, str, str]]()
+    found = list[tuple[float, str]]()
     for row in map(" ".join, _usual(model)[:MOST_CUT]):
+        gaps = list[tuple[float, str]]()
         for word in re.finditer(r"\w+", row):
             text = row[: word.start()] + mask + row[word.end() :]
             if (filled := fill(model, model.tokenizer.encode(text))) and filled[0][0][0].lower() == word[0].lower():
-                found.append((filled[0][0][1], text, row))
-    first, most, surest = list[str](), 0.0, dict[str, str]()
-    for p, text, row in sorted(found, reverse=True):
-        surest.setdefault(row, text)
-        if p > most and (least := min(p, _other(model, text))) > most:
-            first, most = [text], least
-    return [RunRequest(text=text) for text in dict.fromkeys([*first, *surest.values()])][:MOST_EXAMPLES]
+                gaps.append((filled[0][0][1], text))
+        found += [max(gaps)] if gaps else []
+    found.sort(reverse=True)
+    first = 0.0, ""
+    for p, text in found:
+        if p > first[0]:
+            first = max(first, (min(p, _other(model, text)), text), key=itemgetter(0))
+    texts = dict.fromkeys([first[1], *(text for _, text in found)])
+    return [RunRequest(text=text) for text in texts if text][:MOST_EXAMPLES]
 
 
 def _other(model: Model, text: str) -> float:
     """The largest probability of another answer that leads in the gap of a text without one of its other words."""
     [given] = model.inputs(text)
     ids, special = given.ids[0].tolist(), {*model.tokenizer.special_tokens.values()}
-    others = list[float]()
     with suppress(UserError):  # Rounded weights have no overview.
         parts = Overview(model.network, [given], position=ids.index(model.tokenizer.need("mask"))).parts
-        others += [one.risen_p for i, one in zip(ids, parts, strict=True) if i not in special and one.risen_p > one.p]
-    return max(others, default=0.0)
+        return max(one.risen_p * (i not in special and one.risen_p > one.p) for i, one in zip(ids, parts, strict=True))
+    return 0.0
 
 
 def _decided(model: Model) -> list[RunRequest]:
@@ -224,7 +227,7 @@ def _texts(source: Source, columns: list[str | int]) -> Iterator[Text]:
 
 
 def _sentences(model: Model) -> list[RunRequest]:
-    """Texts to compare for a model that makes vectors, and to go on with for a decoder, if it knows words; or numbers."""
+    """Texts to compare for a model that makes vectors, and to go on with for a decoder, if it knows words; numbers."""
     if not model.has_tokenizer:
         return _numbers(model)
     if not knows(model.tokenizer, SENTENCE):
@@ -239,8 +242,7 @@ def _numbers(model: Model) -> list[RunRequest]:
     """Rows of numbers for a model without a tokenizer."""
     reads = model.config.first.input
     n = reads.vocab_size if isinstance(reads, TokenInput) else 1
-    rows = ([(a * i * i + b * i + 1) % n for i in range(6)] for a, b in ((0, 2), (0, 1), (1, 0), (1, 1)))
-    return [RunRequest(text=text) for text in dict.fromkeys(" ".join(map(str, row)) for row in rows)]
+    return [RunRequest(text=" ".join(str((k * i * i + 2 * i + 1) % n) for i in range(6))) for k in range(3)]
 
 
 def knows(tokenizer: Tokenizer, text: str) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.overview import Moved, Overview
-from clearhead.config import LanguageHead, NoHead, TaggingHead, VectorHead
+from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.explorer.answering.answers import DecidedHead, DecidedPart, OverviewReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, greedy
@@ -217,10 +217,9 @@ def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
     """False for what was not measured, for the place where the answer is made and for signs of the start or the end."""
     edits, (first, *later) = one.at.split(), found.recording.tokens.values()
     own = [Address.parse(at).index[0][1] for at in edits]
-    token, config = first[own[0]], found.model.config
-    is_made = config.decoder is not None or isinstance(config.head, LanguageHead | TaggingHead)
+    token, is_asked = first[own[0]], seen.position in own and not found.model.reader.reads_images
     is_read = token.span is not None or token.text[0].isdigit()  # Patches and moments are named by numbers.
-    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or not is_made or seen.position not in own)
+    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or not is_asked)
 
 
 def _text(one: Moved, found: Pass) -> str:

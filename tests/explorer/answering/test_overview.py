@@ -61,7 +61,7 @@ def test_a_word_is_tried_everywhere_that_it_stands(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_gap_is_a_word_that_the_model_knows(monkeypatch: pytest.MonkeyPatch):
-    """Of each text the surest of the words that the model fills in rightly, and first where another answer leads too."""
+    """Of each text the surest of the words that the model fills in rightly; first where another answer leads too."""
     model = model_of(CONFIGS["encoder_masked_language"])
     sure = {"one <mask> three": 0.4, "<mask> two three": 0.9, "Two <mask> one": 0.7}
     monkeypatch.setattr(opened, "_usual", lambda model: [["one", "two", "three"], ["Two", "two", "one"], ["three"]])
@@ -70,7 +70,6 @@ def test_a_gap_is_a_word_that_the_model_knows(monkeypatch: pytest.MonkeyPatch):
     for others, wanted in (
         ({}, ["Two <mask> one", "one <mask> three"]),
         ({"Two <mask> one": 0.3, "one <mask> three": 0.5}, ["one <mask> three", "Two <mask> one"]),
-        ({"<mask> two one": 0.1}, ["<mask> two one", "Two <mask> one", "one <mask> three"]),
     ):
         monkeypatch.setattr(opened, "_other", lambda model, text, others=others: others.get(text, 0.0))
         assert [run.text for run in opened._masked(model, "<mask>")] == wanted
