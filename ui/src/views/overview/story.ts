@@ -166,5 +166,5 @@ export function roughly(p: number): string {
 export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly, form = "off"): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t(`overview.${form}`, { cause }), names: told };
-  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: spelt(other.word), now: amount(other.p) } };
+  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: (amount === roughly ? spelt : likeness)(other.word), now: amount(other.p) } };
 }
