@@ -299,6 +299,7 @@ def test_a_place_begins_where_it_is_seen_best_and_gives_back_what_was_chosen(ope
     """The stream begins at the block that adds most; the next place has the block from before, and its own link."""
     opened = open_page("writer")
     show(opened, "heads")
+    opened.quiet()
     before = opened.fragment()
     show(opened, "residual")
     block = opened.page.locator("main .headline b").inner_text().partition(",")[0]
