@@ -42,6 +42,7 @@ class Node:
     kept: bool = False
     """Whether a later node or a result continues from here."""
     final: bool = False
+    """Whether it ends the text, which the limit only cuts."""
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Tree:
             path.append(at)
         for i in path:
             self.nodes[i].kept = True
-        self.nodes[path[-1]].final = True
+        self.nodes[path[-1]].final = found.end_id is not None
         return path[1:]
 
 

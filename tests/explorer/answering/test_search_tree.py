@@ -56,7 +56,7 @@ def test_the_tree_is_one(name: str, beams: int):
         assert node["text"] == TOKENIZER.tokens([node["id"]])[0] == reply["words"][str(node["id"])]
     path = reply["best"]
     assert [nodes[i]["parent"] for i in path] == [0, *path[:-1]]
-    assert nodes[path[-1]]["final"]
+    assert nodes[path[-1]]["final"] == (nodes[path[-1]]["id"] in session_of(name).model.settings().end_ids)
     assert len(reply["steps"]) == len(path)
     dropped = [node for node in nodes if not node["kept"]]
     assert dropped

@@ -8,6 +8,9 @@ import type { Run } from "./run";
 export interface Choice { id: number; text: string; p: number }
 export interface Answer { top: Choice[] }
 
+/** The probability of one answer of many is never 1, to which numbers of 32 bits round it. */
+export const chance = (p: number): number => Math.min(p, 1 - 1e-9);
+
 /** The answers at the chosen position, or at the one where the reader looks first. */
 export function answerAt(state: Explorer): { position: number; a: Answer | null; b: Answer | null } {
   const { a, b } = state;
@@ -24,7 +27,7 @@ export function answerOf(run: Run, position: number, labels: string[] | null, te
   const k = ids.shape[1] ?? 0, row = Math.min(position, (ids.shape[0] ?? 1) - 1);
   const top = Array.from({ length: k }, (_, i) => {
     const id = ids.data[row * k + i] ?? 0;
-    return { id, text: run.reply.words[id] ?? `#${id}`, p: Math.exp((values.data[row * k + i] ?? 0) - (lse.data[row] ?? 0)) };
+    return { id, text: run.reply.words[id] ?? `#${id}`, p: chance(Math.exp((values.data[row * k + i] ?? 0) - (lse.data[row] ?? 0))) };
   });
   return { top };
 }

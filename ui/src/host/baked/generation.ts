@@ -73,14 +73,14 @@ class Tree {
   }
 
   /** The nodes of a finished text; its last one is added if no step did. */
-  path({ written, total }: Found): number[] {
+  path({ written, total, ended }: Found): number[] {
     const path = [0];
     for (const id of written) {
       const above = path.at(-1)!, at = this.nodes.findIndex((node) => node.parent === above && node.id === id);
       path.push(at >= 0 ? at : this.add(above, id, total - this.#totals[above]!));
     }
     for (const i of path) this.nodes[i]!.kept = true;
-    this.nodes[path.at(-1)!]!.final = true;
+    this.nodes[path.at(-1)!]!.final = ended;
     return path.slice(1);
   }
 
