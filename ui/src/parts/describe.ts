@@ -2,7 +2,7 @@
 
 import type { About, Plan } from "../core/protocol";
 import { percent } from "../draw/format";
-import { integer, t } from "../i18n/index.svelte";
+import { integer, language, t } from "../i18n/index.svelte";
 import type { Page, Part } from "../state/page";
 
 /** The last part of a path. */
@@ -42,6 +42,15 @@ export function placeName({ config }: Pick<Plan, "config">, { stack, layer, part
 /** What mixes tokens: self-attention, cross-attention, or a state. */
 export function partName(part?: Part): string {
   return t(`overview.${part === "attn" || !part ? "self" : part}`);
+}
+
+/** "one, two and three". */
+export const listed = (names: readonly string[], type: "conjunction" | "disjunction" = "conjunction"): string => new Intl.ListFormat(language(), { type }).format(names);
+
+/** The first of some in their order, and all that are written like it; of many two. */
+export function firsts<T>(all: readonly T[], said: (one: T) => string, name: (one: T) => string, type?: "disjunction"): string {
+  const names = all.filter((one) => said(one) === said(all[0]!)).map(name);
+  return listed(names[3] ? [...names.slice(0, 2), t("attribution.rest", { n: names.length - 2 })] : names, type);
 }
 
 /** A probability: "81 %", or "1 in 48,000" where a percentage says nothing. */

@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { language, partName, percent, short, t, wordOf, type Run, type Spoken } from "../../parts/kit";
+import { listed, partName, percent, short, t, wordOf, type Run, type Spoken } from "../../parts/kit";
 import { placeOf, type Curve, type Place } from "../../state/telling";
 
 export { curvesIn, telling, type Curve, type Place } from "../../state/telling";
@@ -78,9 +78,6 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
   const kind = both ? (part === "cross" ? "_cross" : "_stack") : "";
   return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
-
-/** "one, two and three". */
-export const listed = (names: readonly string[], type: "conjunction" | "disjunction" = "conjunction"): string => new Intl.ListFormat(language(), { type }).format(names);
 
 /** A word that stands several times, with its number. */
 export function numbered(tokens: readonly Spoken[], i: number): string {
