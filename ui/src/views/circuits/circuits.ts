@@ -75,11 +75,11 @@ export function onAPath(edges: readonly Edge[], config: ModelConfig): Edge[] {
   }
 }
 
-/** The strongest edge into the answer, the strongest into its writer, and so on back to an embedding; in the order of the text. */
+/** The edge into the answer that does most for it, the one into its writer, and so on back to an embedding; in the order of the text. */
 export function road(edges: readonly Edge[], config: ModelConfig): Edge[] {
   const found: Edge[] = [];
   for (let key = "answer"; ;) {
-    const next = edges.filter(({ reader }) => partOf(reader, config).key === key).reduce<Edge | null>((one, other) => (one && Math.abs(one.score) >= Math.abs(other.score) ? one : other), null);
+    const next = edges.filter(({ reader }) => partOf(reader, config).key === key).reduce<Edge | null>((one, other) => (one && one.score >= other.score ? one : other), null);
     if (!next || found.includes(next)) return found;
     found.unshift(next);
     key = partOf(next.writer, config).key;
@@ -89,7 +89,7 @@ export function road(edges: readonly Edge[], config: ModelConfig): Edge[] {
 export interface Spot { part: Part; x: number; y: number; score: number }
 
 /** Room around the parts: beside them for what goes in and the answer, above and below for their names. */
-export const ROOM = { left: 104, right: 104, top: 52, foot: 20 };
+export const ROOM = { left: 116, right: 104, top: 52, foot: 20 };
 /** Rows that many heads leave free in their middle, so that none of their names lies on a feed-forward. */
 const free = (heads: number): number => (heads > 8 ? 1.6 : 0);
 export interface Size { width: number; pitch: number }

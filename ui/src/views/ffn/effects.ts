@@ -31,10 +31,10 @@ export async function sharesWith(app: Explorer, each: Edit[][], signal: AbortSig
   return Promise.all(each.map(of)).then((all) => ({ word: wordOf(nameOf(app, best)), was: shares[best]!, p: all.map((one) => one![best]!) }), () => null); // A file may not compute it.
 }
 
-/** Says in a component what the answer becomes with some edits. */
-export function whatIf(what: string, edits: () => Edit[] | null): { readonly said: string } {
+/** Says in a component what the answer becomes with some edits, which leave it `p`. */
+export function whatIf(what: string, edits: () => Edit[] | null): { readonly said: string; readonly p: number | undefined } {
   const app = explorer(), found = load((signal) => { const own = edits(); return own?.length ? sharesWith(app, [own], signal) : null; });
-  return { get said() {
+  return { get p() { return found.value?.p[0]; }, get said() {
     if (!found.value) return "";
     const { word, ...all } = found.value, [was, p] = [all.was, all.p[0]!].map(percent);
     return t(`what.${p === was ? "stays" : "goes"}.${what}`, { word, was, p });
