@@ -38,6 +38,7 @@ describe("pruning", () => {
     const weak = [edge("encoder.embed.positions", "encoder.blocks.0.attn.k[h=1]"), edge("decoder.blocks.1.ffn.out", "head.logits")].map((one) => ({ ...one, score: -0.5 }));
     expect(road([...weak, ...way], BOTH)).toEqual(way);
     expect(road(lost.slice(0, 1), BOTH)).toEqual([]);
+    expect(road([...weak.map((one) => ({ ...one, score: -3 })), ...way], BOTH)).toEqual(way); // What works against the answer is no way to it.
   });
 
   it("follows features: each is read and writes, those of an attention are fed by all of it", () => {
