@@ -27,23 +27,25 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
     items = opened.page.locator("main ul li button")
     for name, at in kinds.items():
         opened.page.locator("main .segmented button", has_text=name).click()
-        best = _shown(Examples(served.model, longer(TEXTS) if name == "where it looks" else TEXTS, at, top=60).all())
+        looks = name == "where it looks"
+        every = Examples(served.model, longer(TEXTS) if looks else TEXTS, at, top=60).all()
 
-        def is_right(best=best) -> None:
+        def is_right(every=every, looks=looks) -> None:
+            marked = [text.strip() for text in opened.page.locator("main ul li .here").all_inner_texts()]
+            best = _shown(every, marked[0] if looks else None)
             assert items.count() == len(best)
-            marked = opened.page.locator("main ul li .here").all_inner_texts()
-            assert [text.strip() for text in marked] == [
-                one.tokens[one.position].replace("▁", " ").strip() for one in best
-            ]
+            assert marked == [_word(one) for one in best]
             last = ""
             for shown, one in zip(items.locator("b").all_inner_texts(), best, strict=True):
                 last = shown or last  # A score like that of the line above is not repeated.
                 _agrees(last, one.value)
 
         eventually(is_right)
-    best = Examples(served.model, longer(TEXTS), f"{AT}.attn.weights[h=1]", top=12).all()
+    every = Examples(served.model, longer(TEXTS), f"{AT}.attn.weights[h=1]", top=60).all()
     opened.page.locator("main .segmented button", has_text="where it looks").click()
-    eventually(items.first.click)
+    opened.quiet()
+    best = _shown(every, opened.page.locator("main ul li .here").first.inner_text().strip())
+    items.first.click()
     becomes(lambda: opened.fragment().get("view", "attention"), "attention")
     becomes(lambda: opened.fragment()["s"], best[0].text)
     state = opened.fragment()
@@ -87,9 +89,14 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
         lead = opened.page.get_by_role("button", name="Which texts excite it most?")
         eventually(lambda opened=opened, lead=lead: _unfold(opened, lead))
         lead.click()
-        best = Examples(served.model, longer(TEXTS) if view == "heads" else TEXTS, at, top=12).all()
-        first = opened.page.locator("main ul li b").first
-        eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
+        every = Examples(served.model, longer(TEXTS) if view == "heads" else TEXTS, at, top=60).all()
+
+        def is_right(opened=opened, every=every, looks=view == "heads") -> None:
+            first = opened.page.locator("main ul li").first
+            word = first.locator(".here").inner_text().strip()
+            _agrees(first.locator("b").inner_text(), _shown(every, word if looks else None)[0].value)
+
+        eventually(is_right)
 
 
 def test_what_is_unfolded_stays_so_when_the_figure_comes_again(open_page: Open, serve: Serve, folder_of) -> None:
@@ -105,8 +112,13 @@ def test_what_is_unfolded_stays_so_when_the_figure_comes_again(open_page: Open, 
     becomes(opened.page.locator("main details[open]").count, 1)
 
 
-def _shown(every: list[Example], most: int = 11) -> list[Example]:
-    """Of texts in which the same words stand for it the strongest, then the others."""
+def _word(one: Example) -> str:
+    return one.tokens[one.position].replace("▁", " ").strip()
+
+
+def _shown(every: list[Example], word: str | None, most: int = 11) -> list[Example]:
+    """Those of one word first; of texts in which the same words stand for it the strongest, then the others."""
+    every = sorted(every, key=lambda one: word is not None and _word(one) != word)
     words = [(one.tokens[one.position], one.tokens[one.key] if one.key is not None else "") for one in every]
     first = [i for i, word in enumerate(words) if words.index(word) == i]
     kept = {*[*first, *(i for i in range(len(every)) if i not in first)][:most]}
