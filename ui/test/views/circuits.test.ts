@@ -39,6 +39,8 @@ describe("pruning", () => {
     expect(road([...weak, ...way], BOTH)).toEqual(way);
     expect(road(lost.slice(0, 1), BOTH)).toEqual([]);
     expect(road([...weak.map((one) => ({ ...one, score: -3 })), ...way], BOTH)).toEqual(way); // What works against the answer is no way to it.
+    const trap = [edge("encoder.embed.tokens", "encoder.blocks.1.ffn.pre"), edge("encoder.blocks.1.ffn.out", "decoder.blocks.0.cross.v[h=2]")].map((one, i) => ({ ...one, score: i ? 2 : -1 }));
+    expect(road([...trap, ...way], BOTH)).toEqual(way); // Nor what is strongest itself, and reads only what works against it.
   });
 
   it("follows features: each is read and writes, those of an attention are fed by all of it", () => {

@@ -75,9 +75,10 @@ export function onAPath(edges: readonly Edge[], config: ModelConfig): Edge[] {
   }
 }
 
-/** The edge into the answer that does most for it, the one into its writer, and so on back to an embedding; in the order of the text. */
+/** The edge into the answer that does most for it, the one into its writer, and so on back to an embedding; in the order of the text. None works against the answer if there is such a way. */
 export function road(edges: readonly Edge[], config: ModelConfig): Edge[] {
-  const found: Edge[] = [];
+  const good = onAPath(edges.filter(({ score }) => score > 0), config), found: Edge[] = [];
+  if (good[0]) edges = good;
   for (let key = "answer"; ;) {
     const next = edges.filter(({ reader }) => partOf(reader, config).key === key).reduce<Edge | null>((one, other) => (one && one.score >= other.score ? one : other), null);
     if (!next || found.includes(next)) return found;
