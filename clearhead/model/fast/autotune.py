@@ -34,7 +34,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
 
     Each way prepares a computation and returns it. It should read more weights than a small cache holds, as a step of
     a network does. A new question is timed, in milliseconds, and the answer is kept for this machine
-    (`clearhead.machine.tuning_cache`), so that later starts only read it, unless other programs disturbed it.
+    (`clearhead.machine.tuning_cache`), so that later starts only read it, unless the machine was too busy.
     """
     if len(ways) == 1:
         return next(iter(ways))
@@ -63,7 +63,7 @@ def recall_tuned(question: str, ways: Mapping[str, object]) -> str | None:
 
 
 def _is_quiet() -> bool:
-    """True if, as far as the system says, no thread waited for a processor in the last minute."""
+    """True unless, over the last minute, more threads wanted to run than there are processors."""
     return getattr(os, "getloadavg", lambda: (0.0,))()[0] <= (os.cpu_count() or 1)
 
 

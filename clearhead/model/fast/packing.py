@@ -41,7 +41,7 @@ ACCURATE = 1e-5
 
 
 class PackedLinear(LinearMap):
-    """y = x W^T + b by one of `WAYS`, with W as it is, or a copy of it in another order."""
+    """y = x W^T + b by one of `WAYS`, with W as it is or in another order."""
 
     def __init__(self, group: Sequence[nn.Linear], weight: Tensor, way: str = "packed") -> None:
         """`weight`: the matrices of `group` together, in the order of `way`, one of `WAYS`."""
@@ -110,8 +110,8 @@ def ready(network: Transformer, *, rows: int = 1) -> Transformer:
 def copied(fast: nn.Module) -> list[Tensor]:
     """The weights whose packed copies a network reads in their place."""
     maps = (m.fused.module if isinstance(m, FusedQKVPart) else m for m in fast.modules())
-    found = (w for m in maps if isinstance(m, PackedLinear) for w in m.sources if w is not m.weight)
-    return list({id(w): w for w in found}.values())
+    packs = (m for m in maps if isinstance(m, PackedLinear))
+    return list({id(w): w for m in packs for w in m.sources if w is not m.weight}.values())
 
 
 def forget(network: Transformer) -> None:
@@ -194,11 +194,11 @@ def _by_inputs(weight: Tensor) -> Tensor:
 
 
 def _by_outputs(weight: Tensor) -> Tensor:
-    """A copy in huge pages, which a processor reads faster, or a plain one where the system has none."""
+    """A copy, in huge pages if the system has them: a processor reads these faster."""
     if (advice := getattr(mmap, "MADV_HUGEPAGE", None)) is None:
         return weight.contiguous()
     room = mmap.mmap(-1, weight.nbytes + HUGE, flags=mmap.MAP_PRIVATE)
-    with suppress(OSError):  # Without huge pages.
+    with suppress(OSError):
         room.madvise(advice)
     start = -torch.frombuffer(room, dtype=torch.uint8).data_ptr() % HUGE
     copy = torch.frombuffer(room, dtype=weight.dtype, count=weight.numel(), offset=start)
@@ -222,7 +222,7 @@ def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         y = torch.bmm(x.view(1, 1, -1).expand(n, -1, -1), weight.unflatten(0, (n, -1)).mT)
     else:
         y = torch.bmm(x.view(n, 1, -1), weight.T.unflatten(0, (n, -1))).sum(0)
-    y = y.view(*x.shape[:-1], len(weight))
+    y = y.view(*x.shape[:-1], -1)
     return y if bias is None else y + bias
 
 
@@ -236,7 +236,7 @@ WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Product]] = {
     "plain": (_as_it_is, F.linear),
 }
 """The order of a matrix and the kernel, oneDNN's or PyTorch's own, of each way to multiply."""
-COPIES = ("packed", "by inputs", "by inputs, in parts", "by outputs, in parts")
+COPIES = tuple(way for way, (order, _) in WAYS.items() if order is not _as_it_is)
 """The ways that keep a copy of the matrix in another order."""
 
 
