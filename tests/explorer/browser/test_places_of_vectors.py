@@ -64,9 +64,10 @@ def test_states_as_points(spot: Spot) -> None:
         first, *rest = re.split(r"(?<=\.) +", re.sub("“[^”]*”", "", said))
         count = len(nearer) if near else len(others) - len(nearer)
         all_right(first, count, len(others), abs(1 - pair[1] / pair[0]), *pair)
-        expected = [[1 - mean]] if near and mean < 1 else []
-        if near and looks.max() > 0.3:
-            expected.append([looks.max(), int(looks.argmax())])
+        expected = [[looks.max(), int(looks.argmax())]] if near and looks.max() > 0.3 else []
+        assert ("closer on average" in told) == (near and mean < 1), told
+        if near and mean < 1:
+            right(told.partition(" come ")[2].partition(" closer")[0], 1 - mean)
         for text, numbers in zip(rest, expected, strict=True):
             all_right(text, *numbers)
 

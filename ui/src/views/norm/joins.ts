@@ -26,6 +26,9 @@ export interface Norm {
   rstd: string;
 }
 
+/** What is added takes back some of what was there where its cosine with that is below this. */
+export const AGAINST = -0.25;
+
 const BRANCH = /^(?:encoder|decoder)\.blocks\.(\d+)\.(attn|cross|ffn)(?:\.out|_out_norm\.out)$/;
 
 /** Every addition to the stream of a stack, in order. */
