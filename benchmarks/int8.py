@@ -17,7 +17,7 @@ from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.fast.int4 import Int4Linear, has_kernel
-from clearhead.model.fast.int8 import Bfloat16Rows, RoundedRows, round_tables, sums_are_exact
+from clearhead.model.fast.int8 import Float32Rows, RoundedRows, round_tables, sums_are_exact
 from clearhead.model.linear import LEVELS, TINY, LinearMap, replace
 from clearhead.recipe.generation import GenerationConfig
 
@@ -51,8 +51,8 @@ KINDS: dict[str, Callable[[nn.Linear], LinearMap | None]] = {
     f"float32{TABLE}": lambda _: None,
     "rows of 127 levels": lambda linear: Simulated(linear, weights=LEVELS, rows=LEVELS),
     f"rows of 127 levels{TABLE}": lambda linear: Simulated(linear, weights=LEVELS, rows=LEVELS),
-    "rows in bfloat16": Bfloat16Rows,
-    f"rows in bfloat16{TABLE}": Bfloat16Rows,
+    "rows in float32": Float32Rows,
+    f"rows in float32{TABLE}": Float32Rows,
     "rows of 63 levels": lambda linear: Simulated(linear, weights=LEVELS, rows=63),
     "weights of 63 levels": lambda linear: Simulated(linear, weights=63, rows=LEVELS),
     "4 bits around 0": lambda linear: GroupedLinear(linear, 4),
@@ -80,7 +80,7 @@ def main(folder: str, *, n_stories: Annotated[int, Parameter(help="Texts of 200 
         loss, same, kl = _scored(exact, network, texts)
         print(f"{name:42} loss {loss:.4f} ({loss / base - 1:+.2%})  likeliest the same {same:.1%}  KL {kl:.4f}")
     linear = nn.Linear(768, 2304)
-    products: dict[str, nn.Module] = {"float32": linear, "rows in bfloat16": Bfloat16Rows(linear)}
+    products: dict[str, nn.Module] = {"float32": linear, "rows in float32": Float32Rows(linear)}
     products["rows of 127 levels" if sums_are_exact() else "rows of 127 levels (sums overflow)"] = RoundedRows(linear)
     if has_kernel():
         products["4 bits"] = Int4Linear(linear)

@@ -1,12 +1,13 @@
 """Finds the likeliest token of a greedy step without the whole product by the output matrix.
 
-The matrix in eight bits, a quarter of the bytes, gives each logit approximately. The norms of what was rounded away
-bound how far each is off, so only a few tokens can be the likeliest. Only their logits are computed in float32: an
-exact maximum inner product search by bounds (Teflioudi et al. 2015, "LEMP").
+The matrix in eight or sixteen bits gives each logit approximately, from fewer bytes. The norms of what was rounded
+away bound how far each is off, so only a few tokens can be the likeliest. Only their logits are computed in float32:
+an exact maximum inner product search by bounds (Teflioudi et al. 2015, "LEMP").
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,18 @@ from torch import Tensor, nn
 
 from clearhead.model import Transformer
 from clearhead.model.fast.autotune import Run, autotune, recall_tuned
-from clearhead.model.fast.int8 import LEVELS, TINY, levels, low_byte, middle, prepacked, product, sums_are_exact
+from clearhead.model.fast.int8 import (
+    LEVELS,
+    TINY,
+    levels,
+    low_byte,
+    middle,
+    multiplies_halves,
+    packed_halves,
+    prepacked,
+    product,
+    sums_are_exact,
+)
 from clearhead.model.fast.packing import fingerprint
 from clearhead.model.fast.snapshot import obstacle
 from clearhead.model.heads import LanguageHead
@@ -40,7 +52,7 @@ WAYS = dict.fromkeys(("screened", "whole"))
 class Screen:
     """The likeliest token by an output matrix, where its logit is provably larger than all others.
 
-    For a row w of the matrix, a state x, and w' and x' rounded to eight bits (x to twice eight),
+    For a row w of the matrix, a state x, and w' and x' rounded (x to twice eight bits, or not at all),
 
         |w x - w' x'|  =  |(w - w') x + w' (x - x')|  <=  |w - w'| |x|  +  |w'| |x - x'|     (Cauchy and Schwarz)
 
@@ -50,22 +62,23 @@ class Screen:
     """
 
     def __init__(self, linear: nn.Linear) -> None:
-        """Takes one byte a number of the matrix, and reads rows of the matrix itself."""
+        """Takes one or two bytes a number of the matrix, and reads rows of the matrix itself."""
         self.weight, self.bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
         v, d = self.weight.shape
         cells = -(-v // RUN) * RUN
-        integers = torch.zeros(cells, d, dtype=torch.int8)
-        self.scale, error, norm = torch.ones(cells), torch.zeros(cells), torch.zeros(cells)
+        kind = _kind()
+        assert kind is not None
+        numbers = torch.zeros(cells, d, dtype=kind.dtype)
+        scales, error, norm = torch.ones(cells), torch.zeros(cells), torch.zeros(cells)
         n = max(1, CHUNK // d)
         for at in range(0, v, n):
             some, to = self.weight[at : at + n], slice(at, min(at + n, v))
-            scale = (some.abs().amax(1, keepdim=True) / LEVELS).clamp_min_(TINY)
-            rounded = (some / scale).round_()
-            integers[to], self.scale[to] = rounded, scale[:, 0]
-            norm[to] = torch.maximum(some.norm(dim=1), rounded.mul_(scale).norm(dim=1))
+            numbers[to], scale = kind.rounded(some)
+            rounded = numbers[to] * scale
+            scales[to] = scale[:, 0]
+            norm[to] = torch.maximum(some.norm(dim=1), rounded.norm(dim=1))
             error[to] = rounded.sub_(some).norm(dim=1)
-        self.packed = prepacked(integers)
-        self.offset = torch.zeros(cells, dtype=torch.long)
+        self.near = kind(numbers, scales)
         self.rounding = 1.01 * (d + SPARE) * ROUNDING
         self.error, self.norm = ((1 + self.rounding) * x.view(-1, RUN).amax(1) for x in (error, norm))
         self.largest_bias = 0.0 if self.bias is None else float(self.bias.abs().max())
@@ -92,15 +105,35 @@ class Screen:
         return None
 
     def _bounds(self, x: Tensor, never: Sequence[int]) -> tuple[Tensor, Tensor, float]:
-        """1 d -> logits by eight bits in runs, what no float32 sum of a run's logits exceeds, and the norm of x."""
-        near, size, lost = self._near(x)
+        """1 d -> near logits in runs, what no float32 sum of a run's logits exceeds, and the norm of x."""
+        near, lost = self.near(x)
+        if self.bias is not None:
+            near[:, : len(self.bias)] += self.bias
+        size, away = ((1 + self.rounding) * float(one.norm()) for one in (x, lost))
         out = torch.tensor([*self.beyond, *(token for token in never if token < len(self.weight))], dtype=torch.long)
         runs = near.index_fill_(1, out, -torch.inf).view(-1, RUN)
-        bounds = runs.amax(1).add_(self.error, alpha=size).add_(self.norm, alpha=lost + self.rounding * size)
+        # Both sums of a product may round.
+        bounds = runs.amax(1).add_(self.error, alpha=size).add_(self.norm, alpha=away + 2 * self.rounding * size)
         return runs, bounds, size
 
-    def _near(self, x: Tensor) -> tuple[Tensor, float, float]:
-        """1 d -> 1 v: logits by eight bits, and upper bounds of two norms: of x and of what was rounded away of it.
+
+class EightBits:
+    """A matrix in eight bits, for processors that add up their products exactly."""
+
+    dtype = torch.int8
+
+    def __init__(self, numbers: Tensor, scale: Tensor) -> None:
+        self.packed, self.scale = prepacked(numbers), scale
+        self.offset = torch.zeros(len(numbers), dtype=torch.long)
+
+    @staticmethod
+    def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+        """N d -> n d, which keeps its values as `dtype`, and its scale n 1."""
+        scale = (weight.abs().amax(1, keepdim=True) / LEVELS).clamp_min_(TINY)
+        return (weight / scale).round_(), scale
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """1 d -> 1 v: the product, and 1 d: what was rounded away of x.
 
         Two rows take little longer than one, so the second row has what was rounded away of the first.
         """
@@ -111,11 +144,25 @@ class Screen:
         low = levels(rest, second)
         lost = torch.addcmul(rest, low - middle(x.shape[-1]), second, value=-1 / LEVELS)
         both = product(low_byte(torch.cat([high, low])), self.packed, self.scale, self.offset)
-        near = torch.addcmul(both[:1].mul_(first), both[1:], second)
-        if self.bias is not None:
-            near[:, : len(self.bias)] += self.bias
-        size, away = ((1 + self.rounding) * float(one.norm()) for one in (x, lost))
-        return near, size, away
+        return torch.addcmul(both[:1].mul_(first), both[1:], second), lost
+
+
+class SixteenBits:
+    """A matrix in float16, by FBGEMM's product with float32 rows: no number of x is rounded."""
+
+    dtype = torch.float16
+
+    def __init__(self, numbers: Tensor, _scale: Tensor) -> None:
+        self.packed = packed_halves(numbers)
+
+    @staticmethod
+    def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+        """N d -> n d, which is rounded as `dtype`, and ones, n 1. Too large numbers become infinite."""
+        return weight, torch.ones(len(weight), 1)
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """1 d -> 1 v: the product, and 1 d: what was rounded away of x, nothing."""
+        return torch.ops.quantized.linear_dynamic_fp16(x, self.packed), torch.zeros_like(x)
 
 
 # --- in a network -----------------------------------------------------------------------------------------------------
@@ -210,8 +257,15 @@ def _screenable(network: Transformer) -> nn.Linear | None:
     weight = linear.weight
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= WORTH_SCREENING
     exact = torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled("cpu")
-    can = fits and exact and torch.backends.mkldnn.is_available() and sums_are_exact()
-    return linear if can else None
+    return linear if fits and exact and _kind() is not None else None
+
+
+@cache
+def _kind() -> type[EightBits | SixteenBits] | None:
+    """How this processor multiplies by a rounded matrix fast, if it can."""
+    if torch.backends.mkldnn.is_available() and sums_are_exact():
+        return EightBits
+    return SixteenBits if multiplies_halves() else None
 
 
 def _output(network: Transformer) -> nn.Linear | LinearMap:

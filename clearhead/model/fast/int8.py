@@ -1,29 +1,17 @@
 """Eight-bit weights: y = s_w (W_8 x) + b, for inference on a CPU."""
 
 from abc import abstractmethod
-from functools import cache, partial
+from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.errors import UserError
 from clearhead.model.block import Block
 from clearhead.model.embedding import TokenEmbedding
-from clearhead.model.fast.autotune import Run, autotune
 from clearhead.model.fast.fused_qkv import fuse_qkv
 from clearhead.model.linear import LEVELS, TINY, LinearMap, RoundedTable, replace, rounded
 from clearhead.model.transformer import Transformer
-
-BLOCK = 64
-"""The eight-bit kernel for bfloat16 rows needs a multiple of this many inputs: it reads beyond the end of others."""
-FEW_ROWS = 32
-"""Rows up to which that kernel is faster than a float32 product of the same integers (docs/inference.md)."""
-
-WORTH_TIMING, TIMED = 1 << 18, 1 << 21
-"""Numbers of the smallest matrix that is timed, and of what is timed: copies of it, or its first outputs."""
-TIMED_ROWS = (1, 8, 64)
-"""Numbers of rows that are timed, and added up."""
 
 
 class Int8Linear(LinearMap):
@@ -112,25 +100,31 @@ def low_byte(x: Tensor) -> Tensor:
     return x.view(torch.int32).to(torch.uint8)
 
 
-class Bfloat16Rows(Int8Linear):
-    """y = s_w bfloat16(bfloat16(x) W_8) + b, for processors whose sums of eight-bit products overflow."""
+class Float32Rows(Int8Linear):
+    """y = s_w (x W_8) + b, for processors whose sums of eight-bit products overflow. Only the weights are rounded.
+
+    FBGEMM's product reads the integers as float16, which holds them exactly, and computes in float32.
+    """
 
     def store(self, integers: Tensor) -> None:
-        self.padding = -integers.shape[1] % BLOCK
-        self.padded = F.pad(integers, (0, self.padding)).contiguous()
-        self.ones = torch.ones(len(integers), dtype=torch.bfloat16)
+        self.halves = packed_halves(integers)
 
     def integers(self) -> Tensor:
-        return self.padded[:, : self.in_features]
+        return torch.ops.quantized.linear_unpack_fp16(self.halves)[0].to(torch.int8)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features).bfloat16()
-        if len(rows) <= FEW_ROWS:
-            y = torch._weight_int8pack_mm(F.pad(rows, (0, self.padding)), self.padded, self.ones)
-        else:
-            y = F.linear(rows.float(), self.integers().float()).bfloat16()
-        y = y.float().view(*x.shape[:-1], self.out_features)
-        return y * self.scale if self.bias is None else torch.addcmul(self.bias, y, self.scale)
+        y = torch.ops.quantized.linear_dynamic_fp16(x, self.halves)
+        return y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
+
+
+def packed_halves(matrix: Tensor) -> torch.ScriptObject:
+    """A matrix in float16 for `linear_dynamic_fp16`, the product of FBGEMM with float32 rows."""
+    return torch.ops.quantized.linear_prepack_fp16(matrix.float(), None)
+
+
+def multiplies_halves() -> bool:
+    """True if PyTorch has this product for this processor."""
+    return torch.backends.quantized.engine in ("fbgemm", "x86")
 
 
 def quantized(network: Transformer) -> Transformer:
@@ -141,7 +135,8 @@ def quantized(network: Transformer) -> Transformer:
     Raises UserError if PyTorch has no fast eight-bit products for its device.
     """
     device = next(network.parameters()).device
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    is_fast = torch.backends.mkldnn.is_available() and (sums_are_exact() or multiplies_halves())
+    if device.type != "cpu" or not is_fast:
         got = device.type if device.type != "cpu" else "one that it does not support"
         raise UserError(f"int8: expected a CPU that oneDNN supports, got {got}; try --dtype bfloat16")
     for module in list(network.modules()):
@@ -166,24 +161,8 @@ def round_tables(network: Transformer, dtype: torch.dtype) -> None:
 
 
 def eight_bits(linear: nn.Linear) -> Int8Linear:
-    """`linear` in eight bits, by the product that is quickest for its shape here, of those that do not overflow."""
-    if not sums_are_exact():
-        return Bfloat16Rows(linear)
-    width = linear.in_features
-    outputs = min(linear.out_features, max(1, TIMED // width))
-    if width * outputs < WORTH_TIMING:
-        return RoundedRows(linear)
-
-    def run_of(kind: type[Int8Linear]) -> Run:
-        same = nn.Linear(width, outputs, bias=False, device="meta")
-        same.weight = nn.Parameter(torch.ones(outputs, width), requires_grad=False)
-        copies = [kind(same) for _ in range(max(1, TIMED // same.weight.numel()))]
-        inputs = [torch.ones(rows, width) for rows in TIMED_ROWS]
-        return lambda: [made(x) for x in inputs for made in copies]
-
-    kinds: dict[str, type[Int8Linear]] = {kind.__name__: kind for kind in (RoundedRows, Bfloat16Rows)}
-    ways = {name: partial(run_of, kind) for name, kind in kinds.items()}
-    return kinds[autotune(f"int8 {outputs} x {width}", ways)](linear)
+    """`linear` in eight bits, by a product that does not overflow here."""
+    return RoundedRows(linear) if sums_are_exact() else Float32Rows(linear)
 
 
 @cache

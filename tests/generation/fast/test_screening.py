@@ -14,10 +14,10 @@ import clearhead
 from clearhead.generation import Finished, complete, decoding, generate
 from clearhead.generation.fast import screening
 from clearhead.generation.fast.recorded import Recorded
-from clearhead.generation.fast.screening import Screen
+from clearhead.generation.fast.screening import EightBits, Screen, SixteenBits
 from clearhead.generation.search import Hypothesis
 from clearhead.model import Tokens, Transformer
-from clearhead.model.fast.int8 import LEVELS, sums_are_exact
+from clearhead.model.fast.int8 import LEVELS, multiplies_halves, sums_are_exact
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, network, tokens
@@ -26,14 +26,17 @@ from tests.model.eight_bits import defined_product
 V, D = 1003, 96
 
 
-@pytest.fixture(autouse=True, params=["arithmetic", "kernel"])
+@pytest.fixture(autouse=True, params=["arithmetic", "kernel", "halves"])
 def _kernel(request, monkeypatch) -> Iterator[None]:
-    """The eight-bit product: in integers, on every processor, and by oneDNN, where its sums are exact."""
+    """Eight bits in integers, on every processor, and by oneDNN, where its sums are exact; sixteen bits by FBGEMM."""
+    kind = SixteenBits if request.param == "halves" else EightBits
+    monkeypatch.setattr(screening, "_kind", lambda: kind)
     if request.param == "arithmetic":
-        monkeypatch.setattr(screening, "sums_are_exact", lambda: True)
         monkeypatch.setattr(screening, "product", defined_product)
-    elif not torch.backends.mkldnn.is_available() or not sums_are_exact():
+    elif request.param == "kernel" and not (torch.backends.mkldnn.is_available() and sums_are_exact()):
         pytest.skip("oneDNN's eight-bit sums are not exact here")
+    elif request.param == "halves" and not multiplies_halves():
+        pytest.skip("PyTorch without FBGEMM")
     with torch.inference_mode():
         yield
 

@@ -6,20 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.generation.fast import screening
 from clearhead.generation.fast.screening import Screen
-from clearhead.model.fast.int8 import sums_are_exact
-from tests.model.eight_bits import defined_product
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
 V, D = 1003, 96
 
 
 @pytest.fixture(autouse=True)
-def _exact(monkeypatch) -> Iterator[None]:
-    """The proof is that of exact sums, which some processors' kernels do not have."""
-    if not sums_are_exact():
-        monkeypatch.setattr(screening, "product", defined_product)
+def _inference() -> Iterator[None]:
     with torch.inference_mode():
         yield
 
