@@ -19,8 +19,8 @@ from cyclopts import App
 import clearhead
 from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show
+from benchmarks.scenes import PLURALS, SHAPES, SIDE, Scene, scenes, write_scenes
 from clearhead.trace import trace
-from clearhead_lab.scenes import PLURALS, SHAPES, SIDE, Scene, scenes, write_scenes
 
 app = App(
     name="python -m benchmarks.captions", help="Captions of shapes: exact ones, and words that look at the shape."
