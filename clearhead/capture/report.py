@@ -1,6 +1,5 @@
 """A report of effects over a set of prompts: one HTML file with figure, table, Python and everything that it needs."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +9,7 @@ import torch
 
 from clearhead.api.base import ModelBase
 from clearhead.capture.effects import Effect
+from clearhead.capture.writing import fingerprint
 from clearhead.data.prompts import Prompt
 from clearhead.tasks.scores import RESAMPLES, SEED
 from clearhead.version import __version__
@@ -23,13 +23,6 @@ for effect in over_prompts(model, prompts_in({file!r}), {how!r}, {sites!r}, posi
 """
 
 
-def write_report(
-    path: Path, model: ModelBase, prompts: Sequence[Prompt], found: Sequence[Effect], about: dict[str, object]
-) -> None:
-    """Writes the report of effects that `over_prompts` found."""
-    path.write_text(report(path.name, model, prompts, found, about), encoding="utf-8")
-
-
 def report(
     name: str, model: ModelBase, prompts: Sequence[Prompt], found: Sequence[Effect], about: dict[str, object]
 ) -> str:
@@ -38,12 +31,9 @@ def report(
 
     `about` has model, how, sites, position and exact. The Python in the page gives the same numbers from the file.
     """
-    digest = hashlib.sha256()
-    for _, weights in sorted(model.network.state_dict().items()):
-        digest.update(weights.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     data = {
         **about,
-        "sha256": digest.hexdigest(),
+        "sha256": fingerprint(model),
         "seed": SEED,
         "resamples": RESAMPLES,
         "clearhead": __version__,

@@ -66,7 +66,7 @@ class Pairs:
         """The effects over the prompts. The metrics of the clean and the corrupt texts are printed."""
         from clearhead.capture import over_prompts
         from clearhead.capture.prompts import ENDS
-        from clearhead.capture.report import write_report
+        from clearhead.capture.report import report
 
         prompts = self.read()
         with progress():
@@ -79,7 +79,8 @@ class Pairs:
             tell(f"left out: {amount(left, 'pairs')} whose two answers are so near that shares of them mean little")
         if self.report is not None:
             about = {"model": name, "how": how, "sites": sites, "position": self.position, "exact": exact}
-            write_report(self.report, model, prompts, found, {**about, "set": self.pairs, "seed": self.seed})
+            page = report(self.report.name, model, prompts, found, {**about, "set": self.pairs, "seed": self.seed})
+            self.report.write_text(page, encoding="utf-8")
             tell(f"{self.report}: {amount(len(found), 'effects')} over {amount(len(prompts), 'pairs')}")
         return [one for one in found if one.site not in ENDS]
 
