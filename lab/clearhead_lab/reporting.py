@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from clearhead.cli.options import aligned
 from clearhead_lab.experiment import Experiment, Judgement, Label, Result
 
 ROLES = {"claim": "", "limit": "  (a limit, not the claim)", "control": "  (a control, not the claim)"}
@@ -72,9 +73,7 @@ def table(result: Result) -> Iterator[str]:
     for key, values in rows.items():
         known = dict(key)
         cells.append([_label(known.get(name, "")) for name in labels] + [_cell(values.get(name)) for name in names])
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    for line in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    yield from aligned(cells)
 
 
 def _label(value: Label) -> str:
