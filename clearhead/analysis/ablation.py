@@ -30,7 +30,6 @@ from clearhead.analysis.passes import (
     n_positions,
     next_size,
     part_of,
-    real,
     repeated,
     row_means,
     seen_by_stack,
@@ -269,7 +268,7 @@ class Ablations:
         if self.metric is not None:
             return self.expected - logs
         each = self._each(logs)
-        valid = real(layouts(self._network, self._tokens)[self._last])
+        valid = layouts(self._network, self._tokens)[self._last].valid_cells
         if isinstance(self._network.config.head, c.LanguageHead | c.TaggingHead):
             counts = _counted(valid, self._position).sum(1)
         else:
@@ -428,7 +427,7 @@ def _hidden(addresses: Iterable[Address]) -> bool:
 
 def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None, *, whole: bool) -> Tensor:
     """n v: log probabilities, one row for each distribution that counts; `whole` if all positions must be computed."""
-    valid, is_each = real(layout), isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
+    valid, is_each = layout.valid_cells, isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
     if is_each and not whole:
         some = pieces(x[_counted(valid, position)].split(ROWS))
         return torch.cat([network.head(rows[None], layout)[0].float().log_softmax(-1) for rows in some])

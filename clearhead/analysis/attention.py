@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import Inputs, Seen, by_stack, inference, layouts, real
+from clearhead.analysis.passes import Inputs, Seen, by_stack, inference, layouts
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.generation import in_batches
@@ -69,7 +69,7 @@ def head_statistics(network: Transformer, inputs: Inputs, seen: Seen) -> dict[st
 def statistics(weights: Tensor, queries: Layout, keys: Layout | None = None) -> list[HeadStatistics]:
     """Statistics of each head of `weights`, b h t s, without padding. If `keys` is None, queries are keys."""
     keys = keys or queries
-    asks, holds = real(queries), real(keys)
+    asks, holds = queries.valid_cells, keys.valid_cells
     if weights.shape[0::2] != asks.shape or weights.shape[-1] != holds.shape[1]:
         raise UserError(f"weights {list(weights.shape)}: expected b h t s of {queries.grid} queries, {keys.grid} keys")
     weights = weights.double() * (asks[:, None, :, None] & holds[:, None, None, :])

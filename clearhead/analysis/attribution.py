@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.analysis.circuits.branches import branches
 from clearhead.analysis.metrics import Ids, LogitDifference
-from clearhead.analysis.passes import Inputs, by_stack, check_labels, layouts, real, traced
+from clearhead.analysis.passes import Inputs, by_stack, check_labels, layouts, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
@@ -169,5 +169,5 @@ def _difference(rows: Tensor, logit: Ids, minus: Ids | None) -> Tensor:
 
 def _check_position(layout: Layout, position: int) -> None:
     length = layout.grid[1]
-    if not -length <= position < length or not real(layout)[:, position].all():
+    if not -length <= position < length or not layout.valid_cells[:, position].all():
         raise UserError(f"position {position}: expected a real position of every row, of length {length}")

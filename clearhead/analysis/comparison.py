@@ -150,7 +150,7 @@ def sample(
         drawn = [torch.randint(len(others), (n,), generator=generator).tolist() for n in lengths]
         rows = [[others[i] for i in row] for row in drawn]
         batch = Tokens.pad(rows if end is None else [[*row[:-1], end] for row in rows], fill=pad)
-        valid = torch.ones_like(batch.ids) if batch.valid is None else batch.valid.long()
+        valid = batch.valid_cells.long()
         prefix = "decoder_" if name == "decoder" and network.encoder is not None else ""
         arguments |= {f"{prefix}input_ids": batch.ids, f"{prefix}attention_mask": valid}
         tokens.append(batch)

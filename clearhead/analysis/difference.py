@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clearhead.analysis.ablation import Place, places
 from clearhead.analysis.comparison import LOGITS
-from clearhead.analysis.passes import Inputs, by_stack, inference, last_states, layouts, real
+from clearhead.analysis.passes import Inputs, by_stack, inference, last_states, layouts
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -119,7 +119,7 @@ class PartChanges:
         ours = _recorded(self._first, tokens, values | self._streams | {LOGITS})
         theirs = _recorded(self._second, tokens, values | {LOGITS})
         grafted = _recorded(self._second, tokens, values, {at: ours[at] for at in self._streams})
-        masks = {name: real(layout) for name, layout in layouts(self._first, tokens).items()}
+        masks = {name: layout.valid_cells for name, layout in layouts(self._first, tokens).items()}
         each = [self._written(place, (ours, theirs, grafted), masks[place.stack]) for place in self._places]
         written = (torch.cat(column, -1) for column in zip(*each, strict=True))
         return Read(Written(*written), (ours.get(LOGITS), theirs.get(LOGITS)))

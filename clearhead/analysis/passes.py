@@ -64,18 +64,6 @@ def n_positions(places: Mapping[str, Layout]) -> int:
     return sum(b * t for b, t in (layout.grid for layout in places.values()))
 
 
-def real(layout: Layout) -> Tensor:
-    """b t, bool: the real positions."""
-    everywhere = torch.ones(layout.grid, dtype=torch.bool, device=layout.positions.device)
-    return everywhere if layout.valid is None else layout.valid
-
-
-def valid_cells(tokens: Tokens) -> Tensor:
-    """b t, bool: the cells that hold tokens."""
-    everywhere = torch.ones(tokens.grid, dtype=torch.bool, device=tokens.ids.device)
-    return everywhere if tokens.valid is None else tokens.valid
-
-
 def repeated(tokens: Tokens, n: int) -> Tokens:
     """The batch n times over, one copy after the other."""
     values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}
@@ -153,7 +141,7 @@ def text_mean(value: Tensor, axes: str, places: Mapping[str, Layout], path: str)
     if letter is not None:
         name = "encoder" if letter == "s" and ".cross." in path else path.split(".", maxsplit=1)[0]
         shape = [n if axis in ("b", letter) else 1 for axis, n in zip(names, value.shape, strict=True)]
-        weight = real(places.get(name, list(places.values())[-1])).to(value).view(shape)
+        weight = places.get(name, list(places.values())[-1]).valid_cells.to(value).view(shape)
     dims = [i for i, axis in enumerate(names) if axis in ("b", letter)]
     return ((value * weight).sum(dims, keepdim=True) / weight.sum()).expand_as(value)
 

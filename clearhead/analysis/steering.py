@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.features.training import Inputs
-from clearhead.analysis.passes import rows_at, sizes_of, valid_cells
+from clearhead.analysis.passes import rows_at, sizes_of
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -62,7 +62,7 @@ def _mean(network: Transformer, inputs: Inputs, at: str, index: int, alike: int)
 
 def _alike(batches: Sequence[Tokens]) -> int:
     """The tokens with which all texts begin."""
-    texts = [row[valid] for tokens in batches for row, valid in zip(tokens.ids, valid_cells(tokens), strict=True)]
+    texts = [row[valid] for tokens in batches for row, valid in zip(tokens.ids, tokens.valid_cells, strict=True)]
     n = min(map(len, texts))
     together = torch.stack([text[:n] for text in texts])
     return int((together == together[0]).all(0).cumprod(0).sum())

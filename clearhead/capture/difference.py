@@ -17,7 +17,6 @@ from clearhead.analysis.difference import (
     tensor_changes,
     unit_changes,
 )
-from clearhead.analysis.passes import valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
@@ -98,7 +97,7 @@ def compare_answers(model: ModelBase, last: Tokens, logits: tuple[Tensor | None,
     head = model.config.head
     if one is None or other is None or not _chooses(head):
         return None
-    valid = valid_cells(last)
+    valid = last.valid_cells
     if isinstance(head, c.ClassificationHead):
         one, other, valid = one[:, None], other[:, None], valid[:, :0].new_ones(len(valid), 1)
     elif isinstance(head, c.SpanHead):

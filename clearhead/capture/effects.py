@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.analysis.ablation import Ablations
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
-from clearhead.analysis.passes import row_means, valid_cells
+from clearhead.analysis.passes import row_means
 from clearhead.api.base import ModelBase
 from clearhead.capture.passes import Site, batches, sites_of
 from clearhead.capture.texts import Encoder, Text
@@ -121,7 +121,7 @@ def last_layers(model: ModelBase) -> list[str]:
 
 def _oflast_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: how far the lens after each block is from the answer of each text."""
-    seen, valid = states(model.network, tokens), valid_cells(tokens[-1])
+    seen, valid = states(model.network, tokens), tokens[-1].valid_cells
     with torch.inference_mode():
         final = seen[LOGITS][valid].float().log_softmax(-1)
         counts = valid.sum(1)

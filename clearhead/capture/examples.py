@@ -9,7 +9,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.passes import Plan, Site, batches, every_address, run, sites_of
@@ -157,7 +156,7 @@ class Examples:
             value = run(self._plan, tokens)[self._site.path].float()
         scores, keys = self._pointed(value, stacks) if self.points else (self._strength(self._site.cells(value)), None)
         own = stacks[self._site.stack]
-        scores = scores.masked_fill(~valid_cells(own), float("-inf")).cpu()
+        scores = scores.masked_fill(~own.valid_cells, float("-inf")).cpu()
         at_stack = self._plan.encoder.stacks.index(self._site.stack)
         for i, (one, text) in enumerate(zip(some, texts, strict=True)):
             ids = one.ids[at_stack]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import inference, valid_cells
+from clearhead.analysis.passes import inference
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares
@@ -350,7 +350,7 @@ def recorded(plan: Plan, window: Window, dtype: torch.dtype) -> dict[str, Tensor
                 batch_rows, at, into = chosen[site.group]
                 if len(into):
                     cells = site.cells(values[site.path])
-                    rows = _rows(plan, site, cells, valid_cells(stacks[site.stack]), batch_rows, at)
+                    rows = _rows(plan, site, cells, stacks[site.stack].valid_cells, batch_rows, at)
                     found[str(site.address)][into] = rows.to("cpu", dtype)
     return found | {f"{group}.token": value for group, value in tokens.items()}
 

@@ -179,8 +179,7 @@ class GrowingCache(Cache):
         device = tokens.ids.device
         if tokens.valid is not None or self.valid is not None:
             past = torch.ones(b, self.length, dtype=torch.bool, device=device) if self.valid is None else self.valid
-            new = torch.ones(b, t, dtype=torch.bool, device=device) if tokens.valid is None else tokens.valid
-            self.valid = torch.cat([past, new], 1)
+            self.valid = torch.cat([past, tokens.valid_cells], 1)
             positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
         else:
             positions = torch.arange(self.length + t, device=device)[None]

@@ -133,7 +133,7 @@ class TokenEmbedding(Embedding):
 
 def kept(tokens: Tokens, mask_id: int) -> Tensor:
     """b t 1: 0 for a mask token, and for the other tokens UNMASKED divided by their share of the text."""
-    real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.valid is None else tokens.valid
+    real = tokens.valid_cells
     others = (tokens.ids != mask_id) & real
     if tokens.documents is None:
         n_others, n_real = others.sum(1, keepdim=True), real.sum(1, keepdim=True)

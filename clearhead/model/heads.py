@@ -163,9 +163,7 @@ class OutputHead(Part, ABC):
     def reads(self, layout: Layout, labels: Tensor | None) -> Tensor | None:
         """n, bool: the valid cells whose states the loss, or without labels the logits, depend on; None for all."""
         if self.reads_end is not None:
-            device = layout.positions.device
-            valid = torch.ones(layout.grid, dtype=torch.bool, device=device) if layout.valid is None else layout.valid
-            return layout.real(F.one_hot(end(valid, self.reads_end), valid.shape[1]).bool())
+            return layout.real(F.one_hot(end(layout.valid_cells, self.reads_end), layout.grid[1]).bool())
         if not isinstance(labels, Tensor) or labels.shape != (layout.n_valid,):
             return None
         return labels != IGNORED

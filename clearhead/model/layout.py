@@ -97,6 +97,11 @@ class Tokens:
         """Batch size and length."""
         return self.ids.shape[0], self.ids.shape[1]
 
+    @property
+    def valid_cells(self) -> Tensor:
+        """b t, bool: the cells that hold a token or a sample."""
+        return _cells(self.valid, self.grid, self.ids.device)
+
     def padded(self) -> Self:
         """The same batch for the padded layout."""
         return replace(self, rows=None)
@@ -179,6 +184,11 @@ class Layout:
     def kept(self, labels: Tensor) -> Tensor:
         """n -> the labels of the cells that this layout has. Labels that are not of all n valid cells are unchanged."""
         return labels if self.read is None or labels.shape != self.read.shape else labels[self.read]
+
+    @property
+    def valid_cells(self) -> Tensor:
+        """b t, bool: the cells that hold a token, a patch or a sample."""
+        return _cells(self.valid, self.grid, self.positions.device)
 
     @property
     def n_valid(self) -> int:
@@ -293,6 +303,10 @@ def _row(sequence: Sequence[int]) -> Tensor:
     if row is None or row.ndim != 1 or row.is_floating_point() or row.is_complex() or row.dtype == torch.bool:
         raise UserError(f"sequences: expected ids, whole numbers, got {brief(sequence)}")
     return row.to("cpu", torch.int64)
+
+
+def _cells(valid: Tensor | None, grid: tuple[int, int], device: torch.device) -> Tensor:
+    return torch.ones(grid, dtype=torch.bool, device=device) if valid is None else valid
 
 
 def _real(grid: Tensor, valid: Tensor | None, rows: Tensor | None) -> Tensor:

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from clearhead.machine.energy import Meter
 from clearhead.machine.precision import Arithmetic, timed, wait
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.model.embedding import Embedding
@@ -217,7 +217,7 @@ def profile(
         joules, source = meter.read(sum(one["step"] for one in seen))
     examples = [make().to(device) for make in batches[:steps]]
     counted = [flops_of(network, loss, batch, arithmetic) for batch in examples]
-    tokens = [sum(map(_cells, batch.inputs)) for batch in examples]
+    tokens = [sum(int(one.valid_cells.sum()) for one in batch.inputs) for batch in examples]
     times = [step["step"] for step in seen]
     flops = [one["forward"] + one["backward"] for one in counted]
     middle = {name: median(step[name] for step in seen) for name in seen[0]}
@@ -289,9 +289,3 @@ def ceiling(device: torch.device, arithmetic: Arithmetic, *, size: int | None = 
     with arithmetic.products():
         best = min(timed(lambda: a @ b, device) for _ in range(6))
     return 2 * size**3 / best
-
-
-def _cells(tokens: Tokens) -> int:
-    """The number of cells that hold a token."""
-    b, t = tokens.grid
-    return b * t if tokens.valid is None else int(tokens.valid.sum())

@@ -16,7 +16,7 @@ from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Group, Parts
 from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import Metric
-from clearhead.analysis.passes import Inputs, inference, layouts, real, seen_by_stack, text_mean, traced
+from clearhead.analysis.passes import Inputs, inference, layouts, seen_by_stack, text_mean, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
@@ -179,7 +179,7 @@ class Circuits:
         for split in splits:
             own, other = self.seen[split.address], self.base[split.address]
             layout = self.layouts[split.writes.split(".", maxsplit=1)[0]]
-            active = ((own != 0) | (other != 0))[real(layout)].any(0)
+            active = ((own != 0) | (other != 0))[layout.valid_cells].any(0)
             slopes = [gradient[split.writes] for gradient in found]
             some.append(chosen(split, own - other, active, slopes, self.n_features))
         return Parts(self.network, some)
