@@ -198,7 +198,7 @@ def _batch(
     network: Transformer, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], bos_id: int
 ) -> Iterator[CrossAttention]:
     assert network.decoder is not None
-    device = next(network.parameters()).device
+    device = network.device
     inputs = Tokens.pad([[bos_id, *ids[:-1]] for ids in target]).to(device)
     with inference(network), trace(network) as seen:
         logits = network(Tokens.pad(source).to(device), inputs)

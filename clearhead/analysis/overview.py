@@ -90,7 +90,7 @@ class Overview:
         self._lengths = {name: layout.grid[1] for name, layout in layouts(network, tokens).items()}
         self._last, length = list(self._lengths.items())[-1]
         self._depths = {name: len(stack.blocks) for name, stack in network.stacks().items()}
-        self._size = sum(one.numel() for one in network.parameters()) / sum(self._depths.values())
+        self._size = network.n_parameters / sum(self._depths.values())
         self._is_by_position = isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
         if position is None and (network.encoder is None or not self._is_by_position):
             position = -1

@@ -134,7 +134,7 @@ class PatchingSweep:
         found = metric.of(logits if logits.ndim == 2 else logits[:, self.position[0]]), self._runs.expected
         self.clean, self.corrupt = (one.double().cpu() for one in found)
         """b, float64: the difference of logits in each run."""
-        rounding = 2 * torch.finfo(next(network.parameters()).dtype).eps
+        rounding = 2 * torch.finfo(network.dtype).eps
         least_each = (rounding * torch.maximum(self.clean.abs(), self.corrupt.abs())).clamp(min=least)
         self.is_clear = (self.clean - self.corrupt).abs() > least_each
         """b, bool: False for a pair whose differences are so near that shares mean little: its cells are NaN."""

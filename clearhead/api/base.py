@@ -84,7 +84,7 @@ class ModelBase:
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return next(self.network.parameters()).device
+        return self.network.device
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -105,9 +105,9 @@ class ModelBase:
     def here(self, tokens: Tokens) -> Tokens:
         """The tokens on the network's device, and pixels in its type."""
         if tokens.pictures is not None:
-            tokens = replace(tokens, pictures=tokens.pictures.to(next(self.network.parameters()).dtype))
+            tokens = replace(tokens, pictures=tokens.pictures.to(self.network.dtype))
         if tokens.ids.is_floating_point():
-            tokens = replace(tokens, ids=tokens.ids.to(next(self.network.parameters()).dtype))
+            tokens = replace(tokens, ids=tokens.ids.to(self.network.dtype))
         return tokens.to(self.device)
 
     def tokenizer_files(self) -> dict[str, bytes]:

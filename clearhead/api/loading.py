@@ -230,7 +230,7 @@ class _Loader:
         model = replace(self, head=head, device=torch.device("cpu"), rounds=False).whole(place).merge()
         network = model.network.eval()
         if self.dtype is None:
-            wider = torch.promote_types(next(network.parameters()).dtype, saved.dtype)
+            wider = torch.promote_types(network.dtype, saved.dtype)
             network.to(_dtype(saved.contract.base_dtype) or wider)
         put_on(network, saved, model.family, base=str(place))
         model.base = str(place) if base is not None else saved.base

@@ -196,7 +196,7 @@ def export(
     family, head, document = match
     tensors = mapping.save(family.table(config, head), model_tensors(network))
     shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
-    dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
+    dtype = str(network.dtype).removeprefix("torch.")
     settings = write_generation(generation, encoder_decoder=len(config.stacks) == 2)
     ids = {name: settings[name] for name in settings.keys() & SPECIAL}
     json: dict[str, dict[str, JsonValue]] = {CONFIG: {**family.fallback, **ids, **document} | {"dtype": dtype}}

@@ -287,6 +287,6 @@ def windowed_ctc_logits(model: ModelBase, samples: NDArray[np.float32], rate: in
 
 def ctc_logits(model: ModelBase, samples: NDArray[np.float32]) -> Tensor:
     """n -> t v"""
-    tokens = model.here(Tokens.waves([torch.from_numpy(samples)[:, None].to(next(model.network.parameters()).dtype)]))
+    tokens = model.here(Tokens.waves([torch.from_numpy(samples)[:, None].to(model.network.dtype)]))
     with Evaluating(model.network), torch.inference_mode():
         return model.network(tokens)[0].float().cpu()

@@ -38,8 +38,7 @@ def over_the_same_weights(network: Transformer, config: ModelConfig) -> Transfor
         if stack.positions.kind != config.stacks[name].positions.kind:
             own = rf"{name}\.(positions|.*\.attn\.distance)\..*"
             tensors = {one: tensor for one, tensor in tensors.items() if not re.fullmatch(own, one)}
-    device = next(network.parameters()).device
-    return assemble(config, tensors, where="change").to(device).eval()
+    return assemble(config, tensors, where="change").to(network.device).eval()
 
 
 def _stack(stack: StackConfig, scale: bool, positions: str | None) -> StackConfig:

@@ -27,6 +27,21 @@ class Part(nn.Module):
     def training(self, mode: bool) -> None:
         self.__dict__["training"] = mode
 
+    @property
+    def device(self) -> torch.device:
+        """The device of its weights."""
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its weights, the first one if they have several."""
+        return next(self.parameters()).dtype
+
+    @property
+    def n_parameters(self) -> int:
+        """The numbers in its parameters, tied ones once."""
+        return sum(map(torch.numel, self.parameters()))
+
 
 class Evaluating:
     """A `with` block in which this thread computes in evaluation mode: without dropout.

@@ -215,7 +215,7 @@ def summarize(
         for part in parts(network, source or 0, target or 0)
     )
     summary = Summary(rows, batch, source, target, bytes_per_number)
-    assert summary.parameters == sum(parameter.numel() for parameter in network.parameters())
+    assert summary.parameters == network.n_parameters
     return summary
 
 

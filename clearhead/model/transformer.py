@@ -113,11 +113,6 @@ class Stack(Part):
         assert isinstance(self.embed, TokenEmbedding)
         return self.embed.tokens
 
-    @property
-    def device(self) -> torch.device:
-        """The device of its weights."""
-        return next(self.parameters()).device
-
     def forward(
         self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None, reads: Reads | None = None
     ) -> Memory:

@@ -126,7 +126,7 @@ def fill(model: Trained, ids: Sequence[int]) -> list[list[tuple[str, float]]]:
         for start in range(0, len(ids), room):
             piece = marks.around(ids[start : start + room])
             if at := [i for i, token in enumerate(piece) if token == mask]:
-                inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
+                inputs = Tokens(torch.tensor([piece], device=network.device))
                 best = network(inputs)[0, at].float().softmax(-1).topk(min(N_BEST, tokenizer.vocab_size))
                 for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
                     places.append([*zip((word_of(tokenizer, token) for token in tokens), shares, strict=True)])
@@ -215,7 +215,7 @@ class MaskedLanguageModel(RowsTask, RecipeTask[MaskedRecipe]):
     def score(self, network: Transformer, data: MaskedRows) -> Evaluation:
         """Measures loss, perplexity and accuracy at masked places. Every evaluation masks the same places."""
         nats, n_right, n, samples = 0.0, 0, 0, list[Sample]()
-        device, size = next(network.parameters()).device, max(1, MANY // self.tokenizer.vocab_size // self.length)
+        device, size = network.device, max(1, MANY // self.tokenizer.vocab_size // self.length)
         with Evaluating(network), torch.inference_mode():
             for batch in counted(data.everything(size), "reading", -(-len(data.rows_chosen) // size)):
                 chosen = batch.labels != IGNORED

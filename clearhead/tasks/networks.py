@@ -104,7 +104,7 @@ def outputs_of(
     network: Transformer, tokenizer: Tokenizer, ids: Ids, *, types: Ids | None = None, start: int | None = None
 ) -> Iterator[tuple[list[int], Tokens, Tensor]]:
     """The numbers of the texts of each batch, the batch as its first stack reads it, and the network's output."""
-    lengths, device = [*map(len, ids)], next(network.parameters()).device
+    lengths, device = [*map(len, ids)], network.device
     budget = max([BATCH_TOKENS, *lengths])
     for rows in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
         own = None if types is None else [types[i] for i in rows]
@@ -117,7 +117,7 @@ def outputs_of(
 
 def losses(network: Transformer, batches: Iterable[Batch], n: int) -> list[tuple[float, int]]:
     """The summed loss of each of `n` batches by the network's head, and the number of its labels."""
-    device, sums = next(network.parameters()).device, list[tuple[float, int]]()
+    device, sums = network.device, list[tuple[float, int]]()
     with Evaluating(network), torch.inference_mode():
         for batch in counted(batches, "reading", n):
             total, count = head_loss(network, batch.to(device))

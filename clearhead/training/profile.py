@@ -187,7 +187,7 @@ def profile(
 
     Each item of `batches` is a function that makes a batch, and is timed too. Changes the network.
     """
-    device = next(network.parameters()).device
+    device = network.device
     network.train()
     optimizer, clock = build(network, training.optimizer), Clock(device)
 

@@ -122,7 +122,7 @@ def _begin(run: Run, batches: BatchIterator) -> Started:
     run.optimizer.allocate()
     return Started(
         at.step,
-        sum(map(torch.numel, run.network.parameters())),
+        run.network.n_parameters,
         str(at.arithmetic),
         str(run.device),
         performance_options(run, why),

@@ -127,7 +127,7 @@ class Circuits:
         texts of different lengths, and for features that have no place in the graph.
         """
         refuse_rounded(network, "circuits")
-        if next(network.parameters()).dtype in (torch.float16, torch.bfloat16):
+        if network.dtype in (torch.float16, torch.bfloat16):
             network = deepcopy(network).float()
         self.network, self.metric, self.n_features = network, metric, n_features
         self.whole = Parts(network, [Split(one) for one in features])

@@ -212,7 +212,7 @@ def compare(folder: Path) -> Check:
     reference, gaps, others = compared(model, folder, head.architecture)
     return Check(
         architecture=head.architecture,
-        parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+        parameters=model.network.n_parameters,
         decisions=tuple(family.decisions(document, where=where)),
         reference=reference,
         differences=tuple(gaps),

@@ -73,7 +73,7 @@ def judged(document: JsonObject, *, where: str) -> Judged:
 
 def counted(config: ModelConfig) -> int:
     """The number of parameters of a network, without memory for them."""
-    return sum(parameter.numel() for parameter in unallocated(config).parameters())
+    return unallocated(config).n_parameters
 
 
 def show(found: Judged, *, as_json: bool) -> None:

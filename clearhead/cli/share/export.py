@@ -94,7 +94,7 @@ def prune(model: str, /, *, heads: int, out: Path) -> None:
     batch = task.collate(task.plan(seed=0, epoch=0)[0][:EXAMPLES])
     tell(f"{model}: measuring heads on {batch.count:,} labels of its data ...")
     pruned = without_heads(opened.network, [x.padded() for x in batch.inputs], heads)
-    before, after = (sum(p.numel() for p in one.parameters()) for one in (opened.network, pruned.network))
+    before, after = opened.network.n_parameters, pruned.network.n_parameters
     given = {"sentences": opened.sentences, "family": opened.family}
     Model(pruned.network, opened.tokenizer, opened.generation, **given).save(out)
     measured = unit(opened.network)

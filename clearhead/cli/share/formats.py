@@ -158,7 +158,7 @@ def head_there(model: Model, name: str) -> HeadMap:
 
 def dtype_of(model: Model) -> str:
     """The name of the type of its weights."""
-    return str(next(model.network.parameters()).dtype).removeprefix("torch.")
+    return str(model.network.dtype).removeprefix("torch.")
 
 
 def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:

@@ -67,7 +67,7 @@ def sample(network: Transformer, *, batch: int, length: int, decoder_length: int
     length = min(length, config.first.max_length or length)
     lengths = [length, max(1, length // 2), *[length] * (batch - 2)]
     found, _ = comparison.sample(network, lengths=lengths, generator=generator)
-    reads, dtype = config.first.input, next(network.parameters()).dtype
+    reads, dtype = config.first.input, network.dtype
     found = {name: value.to(dtype) if value.is_floating_point() else value for name, value in found.items()}
     if isinstance(reads, TokenInput) and reads.n_types > 1:
         shape = found["input_ids"].shape

@@ -195,7 +195,7 @@ def _words(found: Pass, ids: Tensor) -> dict[str, str]:
     words, model = found.words(ids), found.model
     whole = [int(i) for i, text in words.items() if text.startswith(("▁", "Ġ"))]
     given = found.reading.inputs[-1].ids
-    size = sum(one.numel() for one in model.network.parameters()) * given.shape[1] * len(whole)
+    size = model.network.n_parameters * given.shape[1] * len(whole)
     if model.config.encoder is not None or not isinstance(model.config.head, LanguageHead) or size > BUDGET:
         return words
     longest = model.config.output.max_length

@@ -163,7 +163,7 @@ def is_live(opened: Opened) -> bool:
 
 def is_small(opened: Opened) -> bool:
     """Returns True if a file holds the model's weights as they are."""
-    return sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
+    return opened.model.network.n_parameters <= LIVE
 
 
 def _plain(run: RunRequest) -> RunRequest:

@@ -152,7 +152,7 @@ def rounded_model(model: Model, live: Format) -> tuple[Model, dict[str, RoundedM
     refuse_rounded(model.network, "live")
     if model.config.pictures is not None:
         raise UserError("live: expected a model of texts alone, got one that reads pictures within them; leave it out")
-    n = sum(parameter.numel() for parameter in model.network.parameters())
+    n = model.network.n_parameters
     if n > MOST:
         raise UserError(f"live: expected a model of at most {MOST:,} parameters, got {n:,}; leave it out")
     made = copy.copy(model)

@@ -194,8 +194,7 @@ class Blockwise(Mapping[str, Tensor]):
             return True
         encoding, one, n = stack.encoding(kind), positions[:, :1], positions.shape[1]
         has_bias = encoding is not None and encoding.score_bias(one, one) is not None
-        dtype = next(stack.parameters()).dtype
-        return not (has_bias or kind.windowed or attn.is_explicit(n, n, dtype, positions.device))
+        return not (has_bias or kind.windowed or attn.is_explicit(n, n, stack.dtype, positions.device))
 
     # --- computing ---
 

@@ -346,11 +346,10 @@ class Captioning(HeadLoss, ExampleTask[CaptionRecipe, Captioned, Captions]):
         for i, n in enumerate(data.n_prompt):
             lengths.setdefault(n, []).append(i)
         batches = [rows[i : i + AT_ONCE] for rows in lengths.values() for i in range(0, len(rows), AT_ONCE)]
-        weights = next(network.parameters())
         for rows in counted(batches, "writing", len(batches)):
             ids = torch.tensor([data.ids[i][: data.n_prompt[i]] for i in rows])
-            seen = self.pictures([data.read(i) for i in rows], weights.dtype)
-            prompts = Tokens(ids, **seen).to(weights.device)
+            seen = self.pictures([data.read(i) for i in rows], network.dtype)
+            prompts = Tokens(ids, **seen).to(network.device)
             *_, last = generate(network, prompts, config=self.generation, scored=False)
             assert isinstance(last, Finished)
             texts = (self.tokenizer.decode(best[0].tokens).strip() for best in last.hypotheses)

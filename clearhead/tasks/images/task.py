@@ -266,6 +266,5 @@ class ImageClassification(RecipeTask[ImageRecipe]):
 
 def logits_of(network: Transformer, pixels: np.ndarray) -> Tensor:
     """b v: the logits of pictures b c y x, on the CPU."""
-    weights = next(network.parameters())
     with Evaluating(network), torch.inference_mode():
-        return network(Tokens(torch.from_numpy(pixels).to(weights.device, weights.dtype))).float().cpu()
+        return network(Tokens(torch.from_numpy(pixels).to(network.device, network.dtype))).float().cpu()

@@ -96,7 +96,7 @@ class Network:
     @cached_property
     def weights(self) -> int:
         """All parameters, tied ones once."""
-        return sum(p.numel() for p in self.module.parameters())
+        return self.module.n_parameters
 
     @cached_property
     def by_tensor(self) -> dict[int, int]:
