@@ -226,7 +226,7 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
 
 def _check_base(network: Transformer, saved: SavedAdapter, trained: Collection[str], base: str) -> None:
     """Warns if the weights below the adapters differ from those in training, unless they are rounded differently."""
-    known, kind = saved.contract, str(network.dtype).removeprefix("torch.")
+    known, kind = saved.contract, network.dtype_name
     is_alike = kind == known.base_dtype or (known.base_bits is None and "float16" not in (kind, known.base_dtype))
     if known.base_sha256 is not None and is_alike and fingerprint(network, trained) != known.base_sha256:
         _log.warning("%s: made from another model than %s, whose weights differ; check its base", saved.where, base)

@@ -196,10 +196,9 @@ def export(
     family, head, document = match
     tensors = mapping.save(family.table(config, head), model_tensors(network))
     shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
-    dtype = str(network.dtype).removeprefix("torch.")
     settings = write_generation(generation, encoder_decoder=len(config.stacks) == 2)
     ids = {name: settings[name] for name in settings.keys() & SPECIAL}
-    json: dict[str, dict[str, JsonValue]] = {CONFIG: {**family.fallback, **ids, **document} | {"dtype": dtype}}
+    json: dict[str, dict[str, JsonValue]] = {CONFIG: {**family.fallback, **ids, **document, "dtype": network.dtype_name}}
     if config.decoder is not None:
         json[GENERATION] = settings
     if index is not None:

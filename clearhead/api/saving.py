@@ -31,8 +31,7 @@ def adapter_files(model: ModelBase) -> Checkpoint:
     raw = model.tokenizer_files() if model.has_tokenizer else {}
     trained = [name for name, one in model.network.named_parameters() if one.requires_grad]
     about = {"base_bits": files.json[ADAPTER].get(peft.BASE_BITS), "base_sha256": fingerprint(model.network, trained)}
-    kind = str(model.network.dtype).removeprefix("torch.")
-    under = model.contract.model_copy(update={**about, "base_dtype": kind})
+    under = model.contract.model_copy(update={**about, "base_dtype": model.network.dtype_name})
     return Checkpoint(files.tensors, {**files.json, **under.files()}, raw)
 
 

@@ -117,7 +117,7 @@ class TwoTowerModel:
             tensors |= mapping.save(family.table(network.config, family.heads[0]), model_tensors(network))
         settings = write_generation(self.text.settings(), encoder_decoder=False)
         document["text_config"] |= {name: settings[name] for name in settings.keys() & SPECIAL}
-        document["dtype"] = str(self.network.dtype).removeprefix("torch.")
+        document["dtype"] = self.network.dtype_name
         files: dict[str, Any] = {CONFIG: document}
         shards, index = safetensors.shards(tensors, limit_bytes=SHARD_BYTES)
         if index is not None:

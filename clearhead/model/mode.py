@@ -38,6 +38,11 @@ class Part(nn.Module):
         return next(self.parameters()).dtype
 
     @property
+    def dtype_name(self) -> str:
+        """Such as `float32`."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
     def n_parameters(self) -> int:
         """The numbers in its parameters, tied ones once."""
         return sum(map(torch.numel, self.parameters()))

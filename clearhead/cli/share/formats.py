@@ -78,7 +78,7 @@ def to_hf(source: Path, place: Path, options: ExportOptions, name: str) -> Writt
     n = model.contract.max_length
     cuts = "" if n is None else f"; truncation=True cuts texts to {n} tokens, as training did"
     return Written(
-        f"{architecture} for the Hugging Face libraries, {dtype_of(model)}",
+        f"{architecture} for the Hugging Face libraries, {model.network.dtype_name}",
         f"transformers.{architecture}.from_pretrained({str(place)!r}){cuts}",
     )
 
@@ -100,7 +100,7 @@ def to_ctranslate2(source: Path, place: Path, options: ExportOptions, name: str)
     model = load(source).merge()
     head_there(model, name)
     refuse(model, name)
-    stored = dtype_of(model)
+    stored = model.network.dtype_name
     weights = options.quantization or options.dtype or stored
     with whole(place) as folder, quiet():
         gap = convert(model, folder, weights, name=name)
@@ -130,8 +130,8 @@ def to_gguf(source: Path, place: Path, options: ExportOptions, name: str) -> Wri
     from clearhead.cli.share.gguf import KINDS, write
 
     model = load(source).merge()
-    kind = options.dtype or dtype_of(model)
-    exact = kind in ("float32", dtype_of(model))
+    kind = options.dtype or model.network.dtype_name
+    exact = kind in ("float32", model.network.dtype_name)
     file = f"{Path(name).resolve().stem}-{KINDS[kind]}.gguf"
     with whole(place) as folder, quiet():
         gap = write(model, folder / file, kind, name=name)
@@ -154,11 +154,6 @@ def head_there(model: Model, name: str) -> HeadMap:
             " try --to onnx, or use the folder with clearhead"
         )
     return found[1]
-
-
-def dtype_of(model: Model) -> str:
-    """The name of the type of its weights."""
-    return str(model.network.dtype).removeprefix("torch.")
 
 
 def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:

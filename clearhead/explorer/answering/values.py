@@ -137,7 +137,7 @@ def description(opened: Opened) -> dict[str, Any]:
         "kind": "encoder-decoder" if model.is_encoder_decoder else one,
         "family": model.family,
         "parameters": model.network.n_parameters,
-        "dtype": str(model.network.dtype).removeprefix("torch."),
+        "dtype": model.network.dtype_name,
         "limits": {name: stack.max_length for name, stack in config.stacks.items()},
         "has_tokenizer": model.has_tokenizer,
         "labels": labels_of(model) or None,
