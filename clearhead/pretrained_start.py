@@ -59,7 +59,7 @@ def complete_recipe(recipe: Recipe, config: ModelConfig, base: Model | None) -> 
     unless it has its own.
     """
     fields = dict(recipe)
-    found: dict[str, object] = {"rereads": len(config.stacks) == 2} if "rereads" in fields else {}
+    found: dict[str, object] = {"rereads": config.is_encoder_decoder} if "rereads" in fields else {}
     if "pictures" in fields:
         found["pictures"] = fields["pictures"] or (config.pictures and config.pictures.model_dump(mode="json"))
     if base is None:

@@ -107,7 +107,7 @@ class PartChanges:
         check_same(self._first, self._second)
         self._places = places(self._first)
         self._streams = {place.stream for place in self._places}
-        if len(self._first.stacks()) == 2:  # Whose cross-attention reads the encoder's last states.
+        if self._first.config.is_encoder_decoder:  # Whose cross-attention reads the encoder's last states.
             self._streams.add(last_states(self._first, "encoder"))
         self.sites = [site for place in self._places for site in place.sites]
         """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`; blocks with experts have none there."""

@@ -89,7 +89,7 @@ class ModelBase:
     @property
     def is_encoder_decoder(self) -> bool:
         """True if the model reads one text and writes another."""
-        return len(self.config.stacks) == 2
+        return self.config.is_encoder_decoder
 
     def around(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> Self:
         """A model around another network, with everything of this one but `about` and `base`."""

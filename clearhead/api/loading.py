@@ -199,7 +199,7 @@ class _Loader:
         )
         recipe, contract = saved.json.get(RECIPE), Contract()
         if head is None and recipe is not None:
-            n_special = len(source_tokens(tokenizer)) if tokenizer is not None and len(config.stacks) == 2 else 0
+            n_special = len(source_tokens(tokenizer)) if tokenizer is not None and config.is_encoder_decoder else 0
             contract = Contract.of_recipe(recipe, n_special, where=folder / RECIPE)
         elif head is None:
             contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)

@@ -111,7 +111,7 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
         return shown(loaded.origin.get(name) or mapping.origins(rules, [name]).get(name, name))
 
     network = assemble(config, tensors, where=str(place), called=called)
-    settings = read_generation(document, source.generation, encoder_decoder=len(config.stacks) == 2, where=str(place))
+    settings = read_generation(document, source.generation, encoder_decoder=config.is_encoder_decoder, where=str(place))
     padding = family.map_of(head_map).values(document, where=where)["pad_token_id"] if family.uncounted_padding else -1
     if settings.start_id == padding:
         expected = f"expected another token than pad_token_id, to which its library gives no position, got {padding}"
@@ -196,9 +196,11 @@ def export(
     family, head, document = match
     tensors = mapping.save(family.table(config, head), model_tensors(network))
     shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
-    settings = write_generation(generation, encoder_decoder=len(config.stacks) == 2)
+    settings = write_generation(generation, encoder_decoder=config.is_encoder_decoder)
     ids = {name: settings[name] for name in settings.keys() & SPECIAL}
-    json: dict[str, dict[str, JsonValue]] = {CONFIG: {**family.fallback, **ids, **document, "dtype": network.dtype_name}}
+    json: dict[str, dict[str, JsonValue]] = {
+        CONFIG: {**family.fallback, **ids, **document, "dtype": network.dtype_name}
+    }
     if config.decoder is not None:
         json[GENERATION] = settings
     if index is not None:

@@ -101,7 +101,7 @@ class Reader:
     @property
     def prefix(self) -> str:
         """The text before each source that an encoder-decoder was trained with."""
-        return prefix_of(self.words) if len(self.config.stacks) == 2 else ""
+        return prefix_of(self.words) if self.config.is_encoder_decoder else ""
 
     def cut_ids(
         self, texts: Sequence[str], *, limit: int | None, prompt: str = "", cuts_left: bool = False
@@ -134,7 +134,7 @@ class Reader:
 
     def special_tokens(self) -> SpecialTokens:
         """The special tokens around a text of the first stack."""
-        return source_tokens(self.words) if len(self.config.stacks) == 2 else template_tokens(self.words)
+        return source_tokens(self.words) if self.config.is_encoder_decoder else template_tokens(self.words)
 
     def with_images(
         self,

@@ -54,6 +54,11 @@ class ModelConfig(Config):
         return self.decoder or self.first
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """True if one stack reads a text and the other writes another."""
+        return len(self.stacks) == 2
+
+    @property
     def is_causal(self) -> bool:
         """True if the last stack is a decoder, which attends only to the past."""
         return self.decoder is not None

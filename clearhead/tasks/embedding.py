@@ -346,7 +346,7 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
-        if len(config.stacks) == 2:
+        if config.is_encoder_decoder:
             raise UserError(f"{where}: expected an encoder or a decoder alone to make vectors, got both; {remedy}")
         if not isinstance(config.first.input, TokenInput):
             raise UserError(f"{where}: expected a network of texts, got one of pictures; {remedy}")

@@ -160,7 +160,7 @@ def make(
     elif positive is None or negative is None:
         raise UserError("steer: expected --positive FILE and --negative FILE, or --pairs SET; give them")
     else:
-        sets = [texts_in(file, pairs=len(opened.config.stacks) == 2) for file in (positive, negative)]
+        sets = [texts_in(file, pairs=opened.is_encoder_decoder) for file in (positive, negative)]
     found = direction(opened, *sets, at=at)
     save_direction(found, out)
     print(f"{out}: a direction of length {found.vector.norm():.4g} at {found.at}", flush=True)

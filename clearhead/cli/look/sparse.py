@@ -108,7 +108,7 @@ def batches(model: Model, name: str, data: Path | None) -> list[LabelledBatch]:
         return _of_run(model, name)
     if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
         return _windows(model, read_text(data))
-    texts = texts_in(data, pairs=len(model.config.stacks) == 2)
+    texts = texts_in(data, pairs=model.is_encoder_decoder)
     return [(inputs, None) for inputs in batches_of(model, texts)]
 
 

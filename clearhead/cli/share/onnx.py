@@ -38,7 +38,7 @@ class Plain(nn.Module):
 def input_names(network: Transformer) -> list[str]:
     """The names of the graph's inputs."""
     reads = network.config.first.input
-    target = ["decoder_input_ids"] * (len(network.config.stacks) == 2)
+    target = ["decoder_input_ids"] * network.config.is_encoder_decoder
     if isinstance(reads, Continuous):
         return ["pixel_values" if isinstance(reads, PatchInput) else "input_features", *target]
     types = ["token_type_ids"] if reads.n_types > 1 else []
@@ -72,7 +72,7 @@ def sample(network: Transformer, *, batch: int, length: int, decoder_length: int
     if isinstance(reads, TokenInput) and reads.n_types > 1:
         shape = found["input_ids"].shape
         found["token_type_ids"] = torch.randint(reads.n_types, shape, generator=generator)
-    if len(config.stacks) == 2:
+    if config.is_encoder_decoder:
         n = min(decoder_length, config.output.max_length or decoder_length)
         found["decoder_input_ids"] = found["decoder_input_ids"][:, :n].contiguous()
     return {name: found[name] for name in input_names(network)}

@@ -159,7 +159,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     @classmethod
     def from_model(cls, model: Trained, recipe: ClassificationRecipe | None) -> "Classification":
         """Where a decoder reads texts again, an end token is after each."""
-        head, rereads = head_of(model.network.config), len(model.network.config.stacks) == 2
+        head, rereads = head_of(model.network.config), model.network.config.is_encoder_decoder
         return cls(
             model.tokenizer.ending() if rereads else model.tokenizer,
             labels=names_in(head),
@@ -266,7 +266,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         if isinstance(config.head, ClassificationHead):
             return with_head(config, config.head.model_copy(update=own))
         layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
-        layers |= {"pooler": True} if len(config.stacks) == 2 else {}
+        layers |= {"pooler": True} if config.is_encoder_decoder else {}
         return with_head(config, ClassificationHead(**own, **layers))
 
     def begin(self, network: Transformer) -> float | None:
