@@ -164,7 +164,7 @@ def effects(
 
 def unit(network: Transformer) -> str:
     """The unit in which effects are measured if no metric is given."""
-    return "1 - cosine" if isinstance(network.config.head, c.NoHead | c.VectorHead) else "nats"
+    return "nats" if network.config.has_logits else "1 - cosine"
 
 
 class Ablations:
@@ -197,7 +197,7 @@ class Ablations:
         self._can_share = False
         last = self._tokens[self._last]
         self._rows, is_whole = len(last.ids), last.valid is None and last.groups is None
-        is_cut = is_whole and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
+        is_cut = is_whole and network.decoder is not None and network.config.predicts_tokens
         is_cut &= all(is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
         self.end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
         """The number of positions of a decoder that reach the answer, if only some are needed."""
@@ -269,7 +269,7 @@ class Ablations:
             return self.expected - logs
         each = self._each(logs)
         valid = layouts(self._network, self._tokens)[self._last].valid_cells
-        if isinstance(self._network.config.head, c.LanguageHead | c.TaggingHead):
+        if self._network.config.answers_by_position:
             counts = _counted(valid, self._position).sum(1)
         else:
             counts = torch.full((len(valid),), len(each) // len(valid), device=each.device)
@@ -427,7 +427,7 @@ def _hidden(addresses: Iterable[Address]) -> bool:
 
 def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None, *, whole: bool) -> Tensor:
     """n v: log probabilities, one row for each distribution that counts; `whole` if all positions must be computed."""
-    valid, is_each = layout.valid_cells, isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
+    valid, is_each = layout.valid_cells, network.config.answers_by_position
     if is_each and not whole:
         some = pieces(x[_counted(valid, position)].split(ROWS))
         return torch.cat([network.head(rows[None], layout)[0].float().log_softmax(-1) for rows in some])

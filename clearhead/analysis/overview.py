@@ -91,7 +91,7 @@ class Overview:
         self._last, length = list(self._lengths.items())[-1]
         self._depths = {name: len(stack.blocks) for name, stack in network.stacks().items()}
         self._size = network.n_parameters / sum(self._depths.values())
-        self._is_by_position = isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
+        self._is_by_position = network.config.answers_by_position
         if position is None and (network.encoder is None or not self._is_by_position):
             position = -1
         self._asked = None if position is None else position % length

@@ -13,7 +13,7 @@ from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED, rules_of
 from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.documents import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.checkpoints.weights.mapping import Pair
-from clearhead.config import Continuous, LanguageHead, ModelConfig
+from clearhead.config import Continuous, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, adapters
@@ -60,7 +60,7 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     config["bias"] = ("lora_only" if own_only else "all") if biases else "none"
     whole: list[JsonValue] = [*dict.fromkeys(name.rpartition(".")[0] for name in others if name not in biases)]
     config |= {"base_model_name_or_path": base, "modules_to_save": whole or None}
-    is_new = not isinstance(network.config.head, LanguageHead) and "head.output.weight" in trained
+    is_new = not network.config.predicts_tokens and "head.output.weight" in trained
     head = {ADAPTER_HEAD: network.config.head.model_dump(mode="json")} if is_new else {}
     rounded = (one.base.bits for one in ours.values() if isinstance(one.base, GroupedLinear))
     if (bits := next(rounded, None)) is not None:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from clearhead.api.reader import Images, Input, Reader
 from clearhead.api.sentences import Sentences
-from clearhead.config import LanguageHead, ModelConfig, TokenInput
+from clearhead.config import ModelConfig, TokenInput
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.contract import LONGEST, Contract
 from clearhead.recipe.generation import GenerationConfig
@@ -119,7 +119,7 @@ class ModelBase:
         stated, types = tokenizer.settings.get(LONGEST), isinstance(reads.input, TokenInput) and reads.input.n_types > 1
         limits = [self.contract.max_length or stated, reads.max_length]
         limit = min((one for one in limits if isinstance(one, int)), default=None)
-        writes = self.config.encoder is None and isinstance(self.config.head, LanguageHead)
+        writes = self.config.encoder is None and self.config.predicts_tokens
         settings: dict[str, object] = {
             LONGEST: limit,
             "padding_side": "left" if writes else "right",

@@ -11,7 +11,6 @@ from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import at
 from clearhead.api.base import ModelBase
 from clearhead.checkpoints.weights.documents import shown
-from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 
@@ -44,7 +43,7 @@ def circuits_of(
     UserError for an answer or position that is not there, and for features that have no place in the graph.
     """
     first = Circuits(model.network, clean, corrupt, LogitDifference(0), features=features)
-    if isinstance(model.config.head, NoHead | VectorHead):
+    if not model.config.has_logits:
         if answer is not None or minus is not None:
             raise UserError("answer: expected none, because this model has no logits; leave --answer and --minus out")
         return first.explaining(_shift(model, first)), Explained(None, None, None)
@@ -79,7 +78,7 @@ def answer_id(model: ModelBase, text: str, *, name: str) -> int:
 
     Raises UserError, which begins with `--name`, if no one token or label is meant.
     """
-    if isinstance(model.config.head, LanguageHead) and model.has_tokenizer:
+    if model.config.predicts_tokens and model.has_tokenizer:
         return _token(model, text, name)
     labels = list(getattr(model.config.head, "labels", None) or ())
     if text in labels:

@@ -22,7 +22,6 @@ from clearhead.brief import brief
 from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
 from clearhead.capture.passes import batches
 from clearhead.capture.texts import Encoded, Encoder, Text
-from clearhead.config.heads import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.assign import merged
@@ -271,7 +270,7 @@ def over_texts(
             found.append(one)
     order = np.argsort(np.concatenate(groups))
     parts = _ranked(changes.sites, sizes, order, top)
-    if parts and not isinstance(first.config.head, NoHead | VectorHead):
+    if parts and first.config.has_logits:
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
     answers = summarize(first, found, order, pairs, top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))

@@ -14,7 +14,6 @@ from clearhead.analysis.passes import row_means
 from clearhead.api.base import ModelBase
 from clearhead.capture.passes import Site, batches, sites_of
 from clearhead.capture.texts import Encoder, Text
-from clearhead.config.heads import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.progress import counted
@@ -111,7 +110,7 @@ def effects_of_parts(model: ModelBase, wanted: Sequence[str], tokens: Sequence[T
 
 def last_layers(model: ModelBase) -> list[str]:
     """The state after each block of the last stack."""
-    if not isinstance(model.config.head, LanguageHead | TaggingHead):
+    if not model.config.answers_by_position:
         raise UserError(
             f"layers: expected a model that answers at each position, got a {model.config.head.kind} head; try heads"
         )

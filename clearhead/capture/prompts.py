@@ -24,7 +24,6 @@ from clearhead.api.circuits import answer_id, circuits_of, likeliest
 from clearhead.brief import brief
 from clearhead.capture.effects import Effect, last_layers, means, parts
 from clearhead.capture.passes import sites_of
-from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.data.prompts import Prompt
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -187,8 +186,8 @@ class Pairs:
 
 def read_prompt(model: ModelBase, prompt: Prompt, *, position: int | None = None) -> Pairs:
     """One pair. What both answers begin with is read as the end of both texts: their next tokens differ."""
-    head, tokenizer = model.config.head, model.reader.tokenizer
-    writes = isinstance(head, LanguageHead) and model.config.decoder is not None
+    tokenizer = model.reader.tokenizer
+    writes = model.config.predicts_tokens and model.config.decoder is not None
     target = prompt.target or ("" if writes and model.is_encoder_decoder else None)
     clean, corrupt = (model.inputs(Path(one) if model.reader.reads_images else one, target) for one in prompt.texts)
     before = (prompt.texts[0] if target is None else target) if writes and tokenizer else None
@@ -207,7 +206,7 @@ def read_prompt(model: ModelBase, prompt: Prompt, *, position: int | None = None
     at = -1 if position is None else position - n if 0 <= position < n else position
     columns = _columns(model, prompt, corrupt[0]) if len(prompt.names) > 1 else {}
     pair = Pairs(model, (clean, corrupt), [some[alike : alike + 1] for some in ids], at, columns)
-    if len(ids) == 2 or isinstance(head, NoHead | VectorHead):
+    if len(ids) == 2 or not model.config.has_logits:
         return pair
     return _choose(pair, is_free=position is None and not ids)
 

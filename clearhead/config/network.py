@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import PositiveFloat, model_validator
 
 from clearhead.config.base import Config
-from clearhead.config.heads import Head, LanguageHead
+from clearhead.config.heads import Head, LanguageHead, NoHead, TaggingHead, VectorHead
 from clearhead.config.inputs import TokenInput
 from clearhead.config.pictures import PictureInput
 from clearhead.config.positions import Rotary
@@ -54,6 +54,21 @@ class ModelConfig(Config):
         return self.decoder or self.first
 
     @property
+    def has_logits(self) -> bool:
+        """True unless the network ends in its states or in a vector."""
+        return not isinstance(self.head, NoHead | VectorHead)
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """True if its logits are of the tokens of a vocabulary."""
+        return isinstance(self.head, LanguageHead)
+
+    @property
+    def answers_by_position(self) -> bool:
+        """True if each position of the last stack has an answer of its own."""
+        return isinstance(self.head, LanguageHead | TaggingHead)
+
+    @property
     def is_encoder_decoder(self) -> bool:
         """True if one stack reads a text and the other writes another."""
         return len(self.stacks) == 2
@@ -88,7 +103,7 @@ class ModelConfig(Config):
             widths = [stack.embed_width for stack in self.stacks.values()]
             if len({*widths}) > 1:
                 raise ValueError(f"share_embeddings needs one width of the tables, got {widths}")
-        if isinstance(self.head, LanguageHead) and not isinstance(self.output.input, TokenInput):
+        if self.predicts_tokens and not isinstance(self.output.input, TokenInput):
             raise ValueError("head: a language head needs a stack that reads tokens")
         width, needed = self.output.embed_width, self.output.d_model
         if isinstance(self.head, LanguageHead) and not self.head.transform and width != needed:

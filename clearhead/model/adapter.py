@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.config import LanguageHead
 from clearhead.config.adapter import AdapterConfig, Bits
 from clearhead.errors import UserError
 from clearhead.model.fast.dropout import dropout
@@ -144,7 +143,7 @@ def round_blocks(network: Transformer, bits: Bits) -> None:
 def freeze(network: Transformer) -> Transformer:
     """Leaves only adapters and the head of a task to be trained."""
     network.requires_grad_(False)
-    if not isinstance(network.config.head, LanguageHead):
+    if not network.config.predicts_tokens:
         network.head.requires_grad_(True)
     for _, adapter in adapters(network):
         for parameter in (adapter.down, adapter.up, adapter.magnitude):

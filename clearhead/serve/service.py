@@ -11,7 +11,7 @@ from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.api.continuing import draft_of
 from clearhead.api.predicting import TEMPLATE, Row, ZeroShot, lines_of, task_of
-from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
+from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.model import Tokens
@@ -111,7 +111,7 @@ class Service:
             )
         _ = model.tokenizer
         self.model, self.name, self.slots = model, name, slots
-        self.task = None if isinstance(model.config.head, NoHead | VectorHead) else task_of(model, name=name)
+        self.task = task_of(model, name=name) if model.config.has_logits else None
         """None for a model that has no head, and only embeds."""
         self.does = _kind(model, self.task)
         self.edits = edits or {}
@@ -346,7 +346,7 @@ def _blamed(field: str | None) -> Iterator[None]:
 
 def _kind(model: Model, task: type[RecipeTask[Any]] | None) -> Does:
     """What the server does with a model."""
-    if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
+    if model.config.predicts_tokens and model.config.encoder is None:
         return "complete"
     if task is None:
         return "embed"

@@ -207,7 +207,7 @@ class MaskedLanguageModel(RowsTask, RecipeTask[MaskedRecipe]):
         """Keeps a language head. Replaces any other by one with the layers of Devlin et al. 2018."""
         self.check_kind(config, where="model", remedy="try preset classifier")
         check_fits(config, (self.length, max(self.train.largest, self.valid.largest)), remedy="try a lower data.length")
-        if isinstance(config.head, LanguageHead):
+        if config.predicts_tokens:
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
         return with_head(config, head)

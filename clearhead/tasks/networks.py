@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig, StackConfig
-from clearhead.config.heads import ClassificationHead, Head, LanguageHead
+from clearhead.config.heads import ClassificationHead, Head
 from clearhead.config.inputs import TokenInput
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.sequences import largest_of
@@ -25,7 +25,7 @@ Ids = Sequence[Sequence[int]]
 
 def check_writes(config: ModelConfig, *, where: str) -> None:
     """Raises UserError unless the network gives every token a probability."""
-    if not isinstance(config.head, LanguageHead):
+    if not config.predicts_tokens:
         raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
 
 

@@ -11,7 +11,6 @@ from clearhead.analysis.features.dictionary import Features
 from clearhead.analysis.features.training import Inputs
 from clearhead.analysis.passes import inference, rows_at, sizes_of
 from clearhead.brief import brief
-from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
@@ -116,7 +115,7 @@ class _Losses:
 
     def __init__(self, network: Transformer, inputs: Inputs, labels: Sequence[Tensor] | None) -> None:
         self.network, self.inputs, self.labels = network, inputs, labels
-        self.has_answers = not isinstance(network.config.head, NoHead | VectorHead)
+        self.has_answers = network.config.has_logits
         self.plain = None if labels is not None else [self.answers(batch) for batch in inputs]
 
     def of(self, edit: dict[str, Edit]) -> float:

@@ -25,7 +25,7 @@ from clearhead.checkpoints.weights.gguf import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.cli.judge.verdict import fields
-from clearhead.config import ClassificationHead, Continuous, LanguageHead, TaggingHead, TokenInput, VectorHead
+from clearhead.config import ClassificationHead, Continuous, TaggingHead, TokenInput, VectorHead
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.generation.settings import GREEDY, changed
@@ -115,7 +115,7 @@ def _vectors(model: Model, folder: Path, _: Any) -> Answer:
 def _text(model: Model, _: Path, opened: Any) -> Answer:
     """Compares greedy tokens after the same input, with each library's settings and lengths."""
     config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
-    if config.decoder is None or not isinstance(config.head, LanguageHead):
+    if config.decoder is None or not config.predicts_tokens:
         return Answer("greedy text", None, "this model writes none")
     stack = config.first
     if isinstance(reads := stack.input, Continuous):

@@ -22,7 +22,6 @@ from clearhead.api import Model
 from clearhead.api.steering import batches_of
 from clearhead.cli.options import tell
 from clearhead.cli.use.inputs import texts_in
-from clearhead.config import LanguageHead
 from clearhead.data.files import read_text
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -86,7 +85,7 @@ def number(width: str, model: Model, site: Site) -> int:
 
 def words(model: Model, features: Features, feature: int) -> str:
     """The words that a feature makes likelier, if it writes to a language model's stream."""
-    if not isinstance(model.config.head, LanguageHead):
+    if not model.config.predicts_tokens:
         return ""
     try:
         likelier = effect_on_logits(model.network, features, feature).topk(3).indices.tolist()
@@ -106,7 +105,7 @@ def batches(model: Model, name: str, data: Path | None) -> list[LabelledBatch]:
     """
     if data is None:
         return _of_run(model, name)
-    if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
+    if model.config.predicts_tokens and model.config.encoder is None:
         return _windows(model, read_text(data))
     texts = texts_in(data, pairs=model.is_encoder_decoder)
     return [(inputs, None) for inputs in batches_of(model, texts)]

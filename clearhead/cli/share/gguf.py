@@ -19,7 +19,6 @@ from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.gguf import AT_ONCE, library
 from clearhead.cli.options import tell
-from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
@@ -52,7 +51,7 @@ def write(model: Model, path: Path, kind: str, *, name: str) -> float:
 
 def described_model(model: Model, name: str) -> tuple[Written, dict[str, Tensor]]:
     """The metadata of a model, and its tensors by the format's names."""
-    if not isinstance(model.config.head, LanguageHead) or model.config.encoder is not None:
+    if not model.config.predicts_tokens or model.config.encoder is not None:
         raise UserError(f"{name}: expected a decoder that writes texts, got another model; try --to hf")
     names, lacking = [model.family] if model.family in known() else known(), ""
     for family in families():

@@ -13,7 +13,6 @@ from typing_extensions import TypedDict
 from clearhead.analysis.circuits import Circuits, Edge, Edges, Point, curve, patched_edges, with_a_place
 from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
-from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import Words
 from clearhead.explorer.answering.opened import Opened
@@ -211,7 +210,7 @@ def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
 def _study(opened: Opened, question: CircuitsQuestion) -> Studied:
     clean = _clean(opened, question)
     model, inputs = clean.model, clean.reading.inputs
-    writes = len(inputs) == 2 and isinstance(model.config.head, LanguageHead)
+    writes = len(inputs) == 2 and model.config.predicts_tokens
     text, image = opened.passes.given(model, question.corrupt)
     corrupt = read(model, text, (clean.target or "") if writes else question.corrupt.target, image=image).inputs
     if writes:  # Both decoders read the same.

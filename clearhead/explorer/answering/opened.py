@@ -15,7 +15,7 @@ from clearhead.analysis.overview import Overview
 from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
-from clearhead.config.heads import ClassificationHead, LanguageHead, NoHead, VectorHead
+from clearhead.config.heads import ClassificationHead
 from clearhead.config.inputs import TokenInput
 from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
@@ -232,9 +232,9 @@ def _sentences(model: Model) -> list[RunRequest]:
         return _numbers(model)
     if not knows(model.tokenizer, SENTENCE):
         return []
-    if isinstance(model.config.head, NoHead | VectorHead):
+    if not model.config.has_logits:
         return [RunRequest(text=text) for text in SIMILAR]
-    continues = model.config.encoder is None and isinstance(model.config.head, LanguageHead)
+    continues = model.config.encoder is None and model.config.predicts_tokens
     return [RunRequest(text=text) for text in CONTINUED] if continues else []
 
 
@@ -253,7 +253,7 @@ def knows(tokenizer: Tokenizer, text: str) -> bool:
 
 def mask_of(model: Model) -> str | None:
     """The mask token, for an encoder that predicts masked tokens."""
-    if not model.has_tokenizer or not isinstance(model.config.head, LanguageHead) or model.config.decoder is not None:
+    if not model.has_tokenizer or not model.config.predicts_tokens or model.config.decoder is not None:
         return None
     mask = model.tokenizer.mask_id
     return None if mask is None else model.tokenizer.library.id_to_token(mask)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.overview import Moved, Overview
-from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.explorer.answering.answers import DecidedHead, DecidedPart, OverviewReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, greedy
@@ -66,7 +65,7 @@ def overview(opened: Opened, question: OverviewQuestion) -> Reply[OverviewReply]
     with opened.passes.arithmetic.products():
         seen = overview_of(opened, question.run, question.position, question.near)
         about, tensors = _part(seen, found, question)
-    named = "word" if isinstance(found.model.config.head, LanguageHead) else "class"
+    named = "word" if found.model.config.predicts_tokens else "class"
     return Reply({"position": seen.position, "kind": "vector" if seen.is_vector else named, **about}, tensors)
 
 
@@ -87,7 +86,7 @@ def overview_of(opened: Opened, run: RunRequest, position: int | None, near: str
 def _overview(found: Pass, run: RunRequest, position: int | None, near: str | None) -> Overview:
     """The overview of a run: the answers to choose from are those of masked words, and what is said of a sound."""
     model, tokens = found.model, list(found.recording.tokens.values())[-1]
-    mask = model.tokenizer.mask_id if model.has_tokenizer and isinstance(model.config.head, LanguageHead) else None
+    mask = model.tokenizer.mask_id if model.has_tokenizer and model.config.predicts_tokens else None
     first = len(speech.after_start()) if (speech := model.generation.speech) else len(tokens)
     # Zeros need no other position, unlike the functions of a pass.
     edit: dict[str, Edit] = {one.at: zero for one in run.edits}
@@ -100,7 +99,7 @@ def _overview(found: Pass, run: RunRequest, position: int | None, near: str | No
         edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
         vectors=model.sentences.vectors,
-        toward=model.embed([near])[0] if near and isinstance(model.config.head, NoHead | VectorHead) else None,
+        toward=model.embed([near])[0] if near and not model.config.has_logits else None,
         budget=BUDGET,
     )
 
@@ -196,7 +195,7 @@ def _words(found: Pass, ids: Tensor) -> dict[str, str]:
     whole = [int(i) for i, text in words.items() if text.startswith(("▁", "Ġ"))]
     given = found.reading.inputs[-1].ids
     size = model.network.n_parameters * given.shape[1] * len(whole)
-    if model.config.encoder is not None or not isinstance(model.config.head, LanguageHead) or size > BUDGET:
+    if model.config.encoder is not None or not model.config.predicts_tokens or size > BUDGET:
         return words
     longest = model.config.output.max_length
     if not whole or (longest is not None and given.shape[1] + PIECES > longest):

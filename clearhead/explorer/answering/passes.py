@@ -20,7 +20,7 @@ from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed as changed_config
 from clearhead.capture.passes import every_address
 from clearhead.config import StackName
-from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.config.heads import ClassificationHead, TaggingHead
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, resolve
@@ -334,7 +334,7 @@ class Passes:
         self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]
     ) -> tuple[list[int] | None, tuple[str, ...]]:
         """The target that the model writes, if the request asks for one, and notes about it."""
-        writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
+        writes = model.is_encoder_decoder and model.config.predicts_tokens
         if run.written is not None:
             if not model.is_encoder_decoder:
                 raise UserError("written: expected none, because this model reads one text; leave it out")
@@ -347,7 +347,7 @@ class Passes:
 
     def writer(self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]) -> EditedGeneration:
         """Generation from the run's text, or of its target, with the edits that it can make."""
-        if not isinstance(model.config.head, LanguageHead) or model.network.decoder is None:
+        if not model.config.predicts_tokens or model.network.decoder is None:
             raise UserError("generate: expected a model that writes text, got another; try run")
         window = Window()
         possible = [edit for edit in edits if edit.waits]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.analysis.features import Features
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import LanguageHead, ModelConfig, NoHead, PatchInput, TokenInput, VectorHead
+from clearhead.config import ModelConfig, NoHead, PatchInput, TokenInput
 from clearhead.data.sentences import senses
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
@@ -42,7 +42,7 @@ def vector_ops(config: ModelConfig, sentences: Sentences) -> tuple[Op, ...]:
 
     None for a network with logits, and for a sentence encoder with a step that no op describes.
     """
-    if not isinstance(config.head, NoHead | VectorHead) or len(config.stacks) > 1:
+    if config.has_logits or len(config.stacks) > 1:
         return ()
     to, x = Steps(), ops_of(config)[-1].out
     if isinstance(config.head, NoHead):
@@ -101,7 +101,7 @@ def worded(texts: Texts, config: ModelConfig) -> dict[str, str]:
     A text `KEY@KIND` takes the place of KEY: KIND is the kind of the head (vector if there are no logits), encoder if
     there is no decoder, or image.
     """
-    kinds = ["@vector" if isinstance(config.head, NoHead | VectorHead) else f"@{config.head.kind}"]
+    kinds = [f"@{config.head.kind}" if config.has_logits else "@vector"]
     kinds += ["@encoder"] * (config.decoder is None) + ["@image"] * isinstance(config.first.input, PatchInput)
     own = {key: text for key, text in texts.items() if "@" not in key}
     if "@image" in kinds:
@@ -177,7 +177,7 @@ def _task(opened: Opened) -> str | None:
                 known = parse(figures.read_bytes(), str(figures))
         language = known.get("language") if isinstance(known, dict) else None
         return language if isinstance(language, str) else None
-    if model.has_tokenizer or model.config.encoder is not None or not isinstance(model.config.head, LanguageHead):
+    if model.has_tokenizer or model.config.encoder is not None or not model.config.predicts_tokens:
         return None
     given = [int(x) for x in opened.start.text.split() if x.isdecimal()]
     reads, longest = model.config.first.input, model.config.output.max_length or len(given)

@@ -273,7 +273,7 @@ def _plans(config: ModelConfig, sentences: Sentences) -> list[dict[str, Any]]:
 def _writing(model: Model) -> dict[str, Any] | None:
     """The settings with which the model writes. None if it writes no text, or if the page lacks its rules."""
     settings = model.settings()
-    if model.config.decoder is None or not isinstance(model.config.head, LanguageHead) or settings.speech is not None:
+    if model.config.decoder is None or not model.config.predicts_tokens or settings.speech is not None:
         return None
     return settings.model_dump(mode="json")
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearhead.analysis.features import Features
-from clearhead.config import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.explorer.answering.circuits import (
     CircuitsQuestion,
@@ -142,7 +141,7 @@ def _answers(
 
 def _positions(opened: Opened, run: RunRequest, other: RunRequest) -> list[dict[str, int]]:
     """The positions that a page asks about: where it begins on one text, and on two (ui/src/state/answer.svelte.ts)."""
-    if not isinstance(opened.model.config.head, LanguageHead | TaggingHead):
+    if not opened.model.config.answers_by_position:
         return [{}]
     own, others = (_last(opened.passes.get(one)) for one in (run, other))
     differs = next((i for i, (a, b) in enumerate(zip(own, others, strict=False)) if a != b), None)

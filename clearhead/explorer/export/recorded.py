@@ -171,7 +171,7 @@ def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply[
         if keep and ablations.metric is None:
             values, which = logs.topk(min(LIKELIEST, logs.shape[-1]), -1)
             order.append(site)
-            rows.append(values.half().cpu() if isinstance(network.config.head, c.LanguageHead) else logs.cpu())
+            rows.append(values.half().cpu() if network.config.predicts_tokens else logs.cpu())
             ids.append(which.int().cpu())
     return effects, _answers_without(found, order, rows, ids)
 
@@ -180,11 +180,11 @@ def _answers_without(found: Pass, sites: list[str], rows: list[Tensor], ids: lis
     """One row a site: `ids` and `values`, n t k, of a language head; of another `logits`, n and its own axes."""
     if not sites:
         return Reply({"sites": []})
-    head = found.model.config.head
-    if isinstance(head, c.LanguageHead):
+    config = found.model.config
+    if config.predicts_tokens:
         which = torch.stack(ids)
         return Reply({"sites": sites, "words": found.words(which)}, {"ids": which, "values": torch.stack(rows)})
     logits = torch.stack(rows)
     shape = found.recording.tensors["head.logits"].shape
-    logits = logits.mT if isinstance(head, c.SpanHead) else logits
+    logits = logits.mT if isinstance(config.head, c.SpanHead) else logits
     return Reply({"sites": sites, "words": {}}, {"logits": logits.reshape(len(sites), *shape)})

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.api import Model
 from clearhead.brief import brief
-from clearhead.config import LanguageHead, ModelConfig, StackName
+from clearhead.config import ModelConfig, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.blockwise import Blockwise
 from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token
@@ -221,7 +221,7 @@ def observe(
     tops: list[Output] = []
 
     def look(path: str, value: Tensor) -> None:
-        if path == "head.logits" and isinstance(model.config.head, LanguageHead):
+        if path == "head.logits" and model.config.predicts_tokens:
             tops.append(Output.of(value.float().cpu(), likeliest))
         elif path != "head.logits":
             shares.setdefault(path, []).append(value.float().clamp(min=0).cpu())

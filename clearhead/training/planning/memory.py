@@ -47,7 +47,7 @@ class Shape:
 def vocabulary(config: ModelConfig) -> int:
     """Logits of a position; 0 without a language head."""
     reads = config.output.input
-    return reads.vocab_size if isinstance(config.head, LanguageHead) and isinstance(reads, TokenInput) else 0
+    return reads.vocab_size if config.predicts_tokens and isinstance(reads, TokenInput) else 0
 
 
 Parallel = Literal["ddp", "fsdp"]
