@@ -119,10 +119,9 @@ class ModelBase:
         stated, types = tokenizer.settings.get(LONGEST), isinstance(reads.input, TokenInput) and reads.input.n_types > 1
         limits = [self.contract.max_length or stated, reads.max_length]
         limit = min((one for one in limits if isinstance(one, int)), default=None)
-        writes = self.config.encoder is None and self.config.predicts_tokens
         settings: dict[str, object] = {
             LONGEST: limit,
-            "padding_side": "left" if writes else "right",
+            "padding_side": "left" if self.config.continues_texts else "right",
             "model_input_names": ["input_ids", *["token_type_ids"] * types, "attention_mask"],
             **({} if self.config.decoder else roles(tokenizer)),
         }

@@ -64,6 +64,11 @@ class ModelConfig(Config):
         return isinstance(self.head, LanguageHead)
 
     @property
+    def continues_texts(self) -> bool:
+        """True for a decoder alone that predicts tokens."""
+        return self.encoder is None and self.predicts_tokens
+
+    @property
     def answers_by_position(self) -> bool:
         """True if each position of the last stack has an answer of its own."""
         return isinstance(self.head, LanguageHead | TaggingHead)

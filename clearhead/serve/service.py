@@ -346,7 +346,7 @@ def _blamed(field: str | None) -> Iterator[None]:
 
 def _kind(model: Model, task: type[RecipeTask[Any]] | None) -> Does:
     """What the server does with a model."""
-    if model.config.predicts_tokens and model.config.encoder is None:
+    if model.config.continues_texts:
         return "complete"
     if task is None:
         return "embed"

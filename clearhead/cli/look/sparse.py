@@ -105,7 +105,7 @@ def batches(model: Model, name: str, data: Path | None) -> list[LabelledBatch]:
     """
     if data is None:
         return _of_run(model, name)
-    if model.config.predicts_tokens and model.config.encoder is None:
+    if model.config.continues_texts:
         return _windows(model, read_text(data))
     texts = texts_in(data, pairs=model.is_encoder_decoder)
     return [(inputs, None) for inputs in batches_of(model, texts)]

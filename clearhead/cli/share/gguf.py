@@ -51,7 +51,7 @@ def write(model: Model, path: Path, kind: str, *, name: str) -> float:
 
 def described_model(model: Model, name: str) -> tuple[Written, dict[str, Tensor]]:
     """The metadata of a model, and its tensors by the format's names."""
-    if not model.config.predicts_tokens or model.config.encoder is not None:
+    if not model.config.continues_texts:
         raise UserError(f"{name}: expected a decoder that writes texts, got another model; try --to hf")
     names, lacking = [model.family] if model.family in known() else known(), ""
     for family in families():

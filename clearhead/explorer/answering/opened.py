@@ -234,8 +234,7 @@ def _sentences(model: Model) -> list[RunRequest]:
         return []
     if not model.config.has_logits:
         return [RunRequest(text=text) for text in SIMILAR]
-    continues = model.config.encoder is None and model.config.predicts_tokens
-    return [RunRequest(text=text) for text in CONTINUED] if continues else []
+    return [RunRequest(text=text) for text in CONTINUED] if model.config.continues_texts else []
 
 
 def _numbers(model: Model) -> list[RunRequest]:

@@ -195,7 +195,7 @@ def _words(found: Pass, ids: Tensor) -> dict[str, str]:
     whole = [int(i) for i, text in words.items() if text.startswith(("▁", "Ġ"))]
     given = found.reading.inputs[-1].ids
     size = model.network.n_parameters * given.shape[1] * len(whole)
-    if model.config.encoder is not None or not model.config.predicts_tokens or size > BUDGET:
+    if not model.config.continues_texts or size > BUDGET:
         return words
     longest = model.config.output.max_length
     if not whole or (longest is not None and given.shape[1] + PIECES > longest):

@@ -177,7 +177,7 @@ def _task(opened: Opened) -> str | None:
                 known = parse(figures.read_bytes(), str(figures))
         language = known.get("language") if isinstance(known, dict) else None
         return language if isinstance(language, str) else None
-    if model.has_tokenizer or model.config.encoder is not None or not model.config.predicts_tokens:
+    if model.has_tokenizer or not model.config.continues_texts:
         return None
     given = [int(x) for x in opened.start.text.split() if x.isdecimal()]
     reads, longest = model.config.first.input, model.config.output.max_length or len(given)
