@@ -20,12 +20,12 @@ from ctranslate2.specs.common_spec import Activation
 from torch import Tensor
 
 from clearhead.analysis.comparison import relative
+from clearhead.analysis.passes import inference
 from clearhead.api import CONFIG, Model
 from clearhead.config import Continuous, LanguageHead, ModelConfig, NoHead, Rotary, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.assign import merged
-from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
 
 PAD = "<pad>"
@@ -187,7 +187,7 @@ def difference(model: Model, folder: Path) -> float:
     answer: Any = getattr(ctranslate2, reader(model))(str(folder), **settings).forward_batch(source)
     found = answer.last_hidden_state if model.network.decoder is None else answer
     batch = Tokens.pad(source)
-    with Evaluating(model.network), torch.no_grad():
+    with inference(model.network):
         ours = model.network(batch)
     return relative(batch.real(ours), batch.real(torch.from_numpy(np.array(found))))
 
@@ -197,7 +197,7 @@ def log_probabilities(model: Model, source: TokenRows, target: TokenRows, *, n_w
     ends = BoundaryTokens.of(model)
     assert ends.start is not None
     assert ends.end is not None
-    with Evaluating(model.network), torch.no_grad():
+    with inference(model.network):
         logits = model.network(Tokens.pad(source), Tokens.pad([[ends.start, *row] for row in target]))
     logits[..., n_words:] = -torch.inf
     rows = zip(logits.log_softmax(-1), ([*row, ends.end] for row in target), strict=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis import comparison
+from clearhead.analysis.passes import inference
 from clearhead.api import Model
 from clearhead.api.pretrained import CONTRACT, read_gguf
 from clearhead.checkpoints.families import families, family_of
@@ -20,7 +21,6 @@ from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.gguf import AT_ONCE, library
 from clearhead.cli.options import tell
 from clearhead.errors import UserError
-from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
 from clearhead.text.formats.gguf import needs_whole, to_metadata
 
@@ -157,8 +157,8 @@ def difference(model: Model, path: Path) -> float:
     generator = torch.Generator().manual_seed(0)
     length = min(9, model.config.output.max_length or 9)
     _, tokens = comparison.sample(model.network, lengths=[length, max(1, length // 2)], generator=generator)
-    with Evaluating(model.network.float()), torch.no_grad():
+    with inference(model.network.float()):
         ours = model.network(*tokens)
-    with Evaluating(found.network), torch.no_grad():
+    with inference(found.network):
         theirs = found.network(*tokens)
     return comparison.relative(ours, theirs)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from clearhead.analysis.passes import inference
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
@@ -34,7 +35,6 @@ from clearhead.generation.settings import GREEDY, changed
 from clearhead.machine.precision import Arithmetic, accurate
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
-from clearhead.model.mode import Evaluating
 from clearhead.progress import cached
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Address, Edit, Trace
@@ -109,7 +109,7 @@ class EditedGeneration:
     @property
     def prompt(self) -> Tokens:
         """The last input with the vectors of its pictures, so that no trace keeps their maps."""
-        with Evaluating(self.model.network), torch.no_grad():
+        with inference(self.model.network):
             return self.model.network.see(self.inputs[-1])
 
     def steps(self, config: GenerationConfig) -> Iterator[Step]:
@@ -131,7 +131,7 @@ class EditedGeneration:
         prompt, network = self.prompt, self.model.network
         self.window.start = 0
         watched = self.model.tracing(self.edit) if self.edit else nullcontext()
-        with Evaluating(network), torch.no_grad(), watched:
+        with inference(network), watched:
             memory, cache = network.encode(self.inputs[0]) if network.encoder else None, network.new_cache()
             logits = network.decode(prompt, memory, cache)[:, -1:]
             self.window.start = prompt.grid[1]

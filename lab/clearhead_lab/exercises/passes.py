@@ -7,13 +7,13 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from clearhead.analysis.passes import inference
 from clearhead.api import Model
 from clearhead.capture.passes import every_address
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import functions, resolve
 from clearhead.explorer.answering.questions import Change, EditRequest
 from clearhead.model import Tokens
-from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace
 from clearhead_lab.exercises.exercise import Answer, Exercise, ids_of
 
@@ -85,7 +85,7 @@ class Subject:
         rows = Rows(lists, axes)
         for names in by_shape.values():
             batch = [torch.tensor([self.ids[name][stack] for name in names]) for stack in model.config.stacks]
-            with Evaluating(model.network), torch.no_grad(), model.tracing(edit=rows.edits(len(names))) as seen:
+            with inference(model.network), model.tracing(edit=rows.edits(len(names))) as seen:
                 model.network(*(Tokens(ids.repeat(len(lists), 1)) for ids in batch))
             rows.check_finite(seen, len(names))
             for i, reads in enumerate(found):
