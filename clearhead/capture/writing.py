@@ -25,7 +25,7 @@ from clearhead.capture.reading import ABOUT, INDEX, Captured, shard_name
 from clearhead.capture.texts import Digest, Text, Texts
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.config import Config
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError, expectation, reason
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.manifest import MANIFEST, Entry, render, seal, sync, verify
 from clearhead.storage.tensors import model_tensors
@@ -89,11 +89,9 @@ def _checked(settings: Mapping[str, Any]) -> CaptureSettings:
         return CaptureSettings.model_validate(settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field, message = (
-            "--" + str(first["loc"][0]).replace("_", "-"),
-            first["msg"].replace("Input should be", "expected"),
-        )
-        raise UserError(f"{field}: {message}, got {first['input']!r}; try clearhead capture --help") from None
+        field = "--" + str(first["loc"][0]).replace("_", "-")
+        expected = expectation(first)
+        raise UserError(f"{field}: {expected}, got {first['input']!r}; try clearhead capture --help") from None
 
 
 class _Writer:

@@ -12,7 +12,7 @@ from pydantic import JsonValue, PositiveInt, ValidationError
 from clearhead.brief import brief
 from clearhead.config import Config
 from clearhead.config.adapter import Bits
-from clearhead.errors import UserError
+from clearhead.errors import UserError, expectation
 from clearhead.json_text import JsonObject
 
 FILE = "clearhead_contract.json"
@@ -65,5 +65,5 @@ class Contract(Config):
             return cls.model_validate(content)
         except ValidationError as error:
             first = error.errors()[0]
-            field, what = ".".join(map(str, first["loc"])), first["msg"].replace("Input should be", "expected", 1)
-            raise UserError(f"{where}:{field}: {what}, got {brief(first['input'])}; {REMEDY}") from None
+            field = ".".join(map(str, first["loc"]))
+            raise UserError(f"{where}:{field}: {expectation(first)}, got {brief(first['input'])}; {REMEDY}") from None
