@@ -25,6 +25,7 @@ from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, is_there, read
 from clearhead.checkpoints.weights.safetensors import with_metadata
 from clearhead.config.base import Config
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.model import Transformer
 from clearhead.model.block import Block
 from clearhead.model.meta import ops_of
@@ -45,9 +46,9 @@ class About(Config):
     writes: str
     name: str = "features"
     k: int | None = None
-    trained: dict[str, JsonValue] = Field(default_factory=dict)
+    trained: JsonObject = Field(default_factory=dict)
     """The settings of the training."""
-    report: dict[str, JsonValue] = Field(default_factory=dict)
+    report: JsonObject = Field(default_factory=dict)
     """What was measured at its end."""
 
 
@@ -62,7 +63,7 @@ def save_features(
     tensors: dict[str, Tensor] = {
         name: value.detach().contiguous() for name in TENSORS if (value := getattr(features, name)) is not None
     }
-    about: dict[str, JsonValue] = {"format": FORMAT, "reads": features.reads, "writes": features.writes}
+    about: JsonObject = {"format": FORMAT, "reads": features.reads, "writes": features.writes}
     about |= {"name": features.name, "k": features.k, "trained": dict(trained or {}), "report": dict(report or {})}
     return checkpoints.write_folder(
         Path(folder), checkpoints.Checkpoint(tensors={WEIGHTS: tensors}, json={ABOUT: about})
@@ -163,7 +164,7 @@ class _Place:
 def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
     config, where = read_json(folder / SAE_CONFIG, limit=CONFIG_LIMIT), folder / SAE_CONFIG
     metadata = config.get("metadata")
-    facts: dict[str, JsonValue] = {**config, **(metadata if isinstance(metadata, dict) else {})}
+    facts: JsonObject = {**config, **(metadata if isinstance(metadata, dict) else {})}
     tensors, _ = with_metadata(folder / SAE_WEIGHTS)
     architecture = str(facts.get("architecture", "standard"))
     base = re.sub(r"_?(skip_)?transcoder$", "", architecture) or "standard"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import JsonValue
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -29,7 +28,7 @@ from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
 from clearhead.errors import OutOfMemory, UserError, is_memory
-from clearhead.json_text import parse
+from clearhead.json_text import JsonObject, parse
 from clearhead.machine.memory import gigabytes, require_weights
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
@@ -198,9 +197,7 @@ def export(
     shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
     settings = write_generation(generation, encoder_decoder=config.is_encoder_decoder)
     ids = {name: settings[name] for name in settings.keys() & SPECIAL}
-    json: dict[str, dict[str, JsonValue]] = {
-        CONFIG: {**family.fallback, **ids, **document, "dtype": network.dtype_name}
-    }
+    json: dict[str, JsonObject] = {CONFIG: {**family.fallback, **ids, **document, "dtype": network.dtype_name}}
     if config.decoder is not None:
         json[GENERATION] = settings
     if index is not None:

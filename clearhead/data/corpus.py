@@ -41,7 +41,7 @@ from clearhead.text.tokenizers import Tokenizer
 
 FORMAT = 2
 CONTENT = "content.json"
-Facts = dict[str, JsonValue]
+Facts = JsonObject
 Make = Callable[[Shelf], Facts]
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -50,9 +50,9 @@ class Content(Config):
     """An entry's description of itself."""
 
     format: int
-    made_of: dict[str, JsonValue]
+    made_of: JsonObject
     """Everything that determines the content, such as the files' sizes and times."""
-    facts: dict[str, JsonValue]
+    facts: JsonObject
     sequences: dict[str, Described]
 
 
@@ -157,7 +157,7 @@ class Corpus:
     """The cache of a recipe's data, and the inputs that its entries depend on."""
 
     cache: DiskCache
-    made_of: dict[str, JsonValue]
+    made_of: JsonObject
     state: JsonValue
     """The size and time of each file, so that a change is noticed."""
 

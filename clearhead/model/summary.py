@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from clearhead.config import ModelConfig, StackConfig
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.model.cost import Component, parts
 from clearhead.model.meta import Weight, unallocated, weights_of
 
@@ -65,7 +64,7 @@ class Row:
         parts += [f"{_shape(w.shape)} tied to {w.tied_to}" for w in self.weights if w.tied_to]
         return ", ".join(parts)
 
-    def to_json(self) -> dict[str, JsonValue]:
+    def to_json(self) -> JsonObject:
         """Every field, shapes by parameter."""
         return {
             "component": self.component,
@@ -162,7 +161,7 @@ class Summary:
             *_table(costs, n_text=2),
         ]
 
-    def to_json(self) -> dict[str, JsonValue]:
+    def to_json(self) -> JsonObject:
         """The totals, what they were computed for, and every row."""
         return {
             "parameters": self.parameters,

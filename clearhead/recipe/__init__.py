@@ -10,19 +10,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError, expectation
-from clearhead.json_text import NotJson, parse
+from clearhead.json_text import JsonObject, NotJson, parse
 from clearhead.recipe.data import Data
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.names import Names, Schema, options, schema_of, tag
 from clearhead.recipe.tokenizers import BPE, TokenizerConfig
 from clearhead.recipe.training import Training
 
-Overrides = dict[str, JsonValue]
+Overrides = JsonObject
 DROPOUTS = ("dropout", "embed_dropout", "attn_dropout", "ffn_dropout")
 FINE_TUNING = {
     "training": {

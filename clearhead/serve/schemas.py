@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from clearhead.errors import expectation
+from clearhead.json_text import JsonObject
 from clearhead.web.limits import parsed
 
 R = TypeVar("R", bound="Request")
@@ -203,14 +204,14 @@ class CompletionRequest(Writes):
 class ChatRequest(Writes):
     """POST /v1/chat/completions"""
 
-    messages: Annotated[list[dict[str, JsonValue]], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[JsonObject], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELIEST)] | None = None
 
     @field_validator("messages")
     @classmethod
-    def _spoken(cls, value: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+    def _spoken(cls, value: list[JsonObject]) -> list[JsonObject]:
         return [_message(message) for message in value]
 
 
@@ -259,7 +260,7 @@ def read(kind: type[R], body: bytes | bytearray) -> R:
     raise Wrong(f"{field or 'body'}: {expectation(first)}, {got}", field)
 
 
-def _message(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _message(message: Mapping[str, JsonValue]) -> JsonObject:
     """The message with its parts of text joined, unless a picture is among them."""
     content = message.get("content")
     if not isinstance(message.get("role"), str):
@@ -273,7 +274,7 @@ def _message(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {**message, "content": content}
 
 
-def _part(part: JsonValue) -> dict[str, JsonValue]:
+def _part(part: JsonValue) -> JsonObject:
     """A part of a message: text, or a picture as data."""
     match part:
         case {"type": "text", "text": str(text)}:
@@ -286,7 +287,7 @@ def _part(part: JsonValue) -> dict[str, JsonValue]:
             raise ValueError("expected content of text")
 
 
-def without_pictures(messages: Sequence[Mapping[str, JsonValue]]) -> tuple[list[dict[str, JsonValue]], list[bytes]]:
+def without_pictures(messages: Sequence[Mapping[str, JsonValue]]) -> tuple[list[JsonObject], list[bytes]]:
     """The messages with a place for each picture, and the pictures' files. Raises Wrong for one that is not base64."""
     pictures: list[bytes] = []
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pydantic import JsonValue
-
 from clearhead.brief import amount, between, cut
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.tasks.evaluation import Example
 from clearhead.tasks.scores import RESAMPLES, Score, difference
 from clearhead.tasks.task import Evaluation
@@ -26,7 +25,7 @@ class Comparison:
     second: str
     n: int
     """The number of examples."""
-    scores: dict[str, dict[str, JsonValue]]
+    scores: dict[str, JsonObject]
     """By score: `first`, `second` and `difference`; where examples have a share, also its `interval` and `p`."""
     examples: dict[str, list[tuple[Example, Example]]]
     """The examples where each model is most better, as both have them: `first_better` and `second_better`."""

@@ -7,6 +7,7 @@ from functools import cache
 from pydantic import JsonValue
 
 from clearhead.errors import reason, refuse
+from clearhead.json_text import JsonObject
 from clearhead.text.worker import Worker
 
 WHERE = "chat_template"
@@ -34,7 +35,7 @@ def render(
         raise refuse(WHERE, f"at most {_MAX_TEMPLATE} characters", len(template))
     if not messages:
         raise refuse("messages", "a list of at least one message", remedy="try [{'role': 'user', 'content': …}]")
-    values: dict[str, JsonValue] = {
+    values: JsonObject = {
         **special,
         "messages": [_message(message) for message in _tables(messages, where="messages")],
         "tools": None if tools is None else [*_tables(tools, where="tools")],
@@ -49,7 +50,7 @@ def _worker() -> Worker:
     return Worker(WHERE, "a template that needs", "messages that it can write")
 
 
-def _tables(items: Sequence[Message], *, where: str) -> list[dict[str, JsonValue]]:
+def _tables(items: Sequence[Message], *, where: str) -> list[JsonObject]:
     """The items as JSON tables. Raises UserError for anything else."""
     try:
         tables = [dict(item) for item in items]
@@ -59,8 +60,8 @@ def _tables(items: Sequence[Message], *, where: str) -> list[dict[str, JsonValue
     return tables
 
 
-def _message(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _message(message: JsonObject) -> JsonObject:
     """The message without its null fields, and its reasoning under each name that templates know."""
-    present: dict[str, JsonValue] = {name: value for name, value in message.items() if value is not None}
+    present: JsonObject = {name: value for name, value in message.items() if value is not None}
     reasoning = next((present[name] for name in _REASONING if name in present), None)
     return present if reasoning is None else {"thinking": reasoning, **present, "reasoning_content": reasoning}

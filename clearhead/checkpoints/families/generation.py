@@ -22,6 +22,7 @@ from pydantic import (
 
 from clearhead.config import Probability, Share
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.recipe import explain
 from clearhead.recipe.generation import Exponent, GenerationConfig, Several, SpeechTokens
 from clearhead.recipe.names import schema_of
@@ -42,7 +43,7 @@ SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_
 _TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("generation.toml").read_text(encoding="utf-8"))
 IGNORED: tuple[str, ...] = tuple(_TABLE["ignored"])
 """Fields that change no token."""
-UNFOLLOWED: dict[str, JsonValue] = {**dict.fromkeys(_TABLE["absent"]), **_TABLE["without_effect"]}
+UNFOLLOWED: JsonObject = {**dict.fromkeys(_TABLE["absent"]), **_TABLE["without_effect"]}
 """Unsupported fields that change tokens -> the value at which each has no effect."""
 SAME: dict[str, str] = _TABLE["same"]
 """Their fields -> ours, where values are the same."""
@@ -138,12 +139,12 @@ def _bare(name: str) -> str:
     return found[1] if found else name
 
 
-def write_speech(speech: SpeechTokens | None) -> dict[str, JsonValue]:
+def write_speech(speech: SpeechTokens | None) -> JsonObject:
     """The fields from which `read_speech` restores these tokens."""
     if speech is None:
         return {}
-    languages: dict[str, JsonValue] = {f"<|{name}|>": token for name, token in speech.languages.items()}
-    tasks: dict[str, JsonValue] = {**speech.tasks}
+    languages: JsonObject = {f"<|{name}|>": token for name, token in speech.languages.items()}
+    tasks: JsonObject = {**speech.tasks}
     return {
         "lang_to_id": languages or None,
         "task_to_id": tasks or None,
@@ -210,7 +211,7 @@ def _is_unfollowed(name: str, value: JsonValue, document: GenerationFields) -> b
     return value is not None and (name not in UNFOLLOWED or value != UNFOLLOWED[name])
 
 
-def _lengths(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+def _lengths(said: GenerationFields, *, encoder_decoder: bool) -> JsonObject:
     most, least = said.max_new_tokens, said.min_new_tokens
     longest = said.max_length if most is None else None
     shortest = said.min_length if least is None else None
@@ -225,9 +226,9 @@ def _lengths(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, Json
     return {"max_new_tokens": most, "min_new_tokens": least, "max_length": longest, "min_length": shortest or None}
 
 
-def _choice(said: GenerationFields) -> dict[str, JsonValue]:
+def _choice(said: GenerationFields) -> JsonObject:
     """The settings with the same values, and those of search or sampling."""
-    found: dict[str, JsonValue] = {ours: getattr(said, theirs) for theirs, ours in SAME.items()}
+    found: JsonObject = {ours: getattr(said, theirs) for theirs, ours in SAME.items()}
     found["no_repeat_ngram"] = said.no_repeat_ngram_size or None
     if said.samples:
         found["temperature"] = 1.0 if said.temperature is None else said.temperature
@@ -238,7 +239,7 @@ def _choice(said: GenerationFields) -> dict[str, JsonValue]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _tokens(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+def _tokens(said: GenerationFields, *, encoder_decoder: bool) -> JsonObject:
     start = said.decoder_start_token_id if encoder_decoder else None
     first = said.bos_token_id if said.force_bos_token_to_be_generated else said.forced_bos_token_id
     speech = read_speech(said)
@@ -265,7 +266,7 @@ def _id(value: int | list[int] | None) -> int | None:
     return next(iter(_ids(value)), None)
 
 
-def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> JsonObject:
     """The content of generation_config.json, from which `read_generation` restores these settings."""
     default = GenerationConfig()
     changed = {name: value for name, value in dict(config).items() if value != dict(default)[name]}
@@ -273,7 +274,7 @@ def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> dict
     banned: list[JsonValue] = list(config.banned_ids)
     # The reference library never treats an end token as a bad word, but can suppress it.
     suppresses = bool(set(config.banned_ids) & set(config.end_ids)) or config.speech is not None
-    fields: dict[str, JsonValue] = {
+    fields: JsonObject = {
         "decoder_start_token_id" if encoder_decoder else "bos_token_id": config.start_id,
         "eos_token_id": config.end_ids[0] if len(config.end_ids) == 1 else list(config.end_ids) or None,
         "suppress_tokens": banned if suppresses else None,

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import JsonValue
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -68,7 +67,7 @@ def shards(
     files = {file: {name: tensors[name] for name in names} for file, names in split.filename_to_tensors.items()}
     if not split.is_sharded:
         return files, None
-    places: dict[str, JsonValue] = dict(sorted(split.tensor_to_filename.items()))
+    places: JsonObject = dict(sorted(split.tensor_to_filename.items()))
     return files, {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": places}
 
 

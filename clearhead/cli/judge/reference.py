@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
@@ -29,6 +28,7 @@ from clearhead.config import ClassificationHead, Continuous, TaggingHead, TokenI
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.generation.settings import GREEDY, changed
+from clearhead.json_text import JsonObject
 
 TEXTS = (
     *("The quick brown fox doesn't jump.", "  two  spaces", "Étude in ÉTÉ, 1999!", "中文 and 日本語", "a\tb\nc"),
@@ -300,7 +300,7 @@ def lines(found: Check) -> Iterator[str]:
         yield f"Compared: {equal}. Not compared: {rest or 'nothing of these'}."
 
 
-def to_json(found: Check) -> dict[str, JsonValue]:
+def to_json(found: Check) -> JsonObject:
     """The result for programs."""
     told: dict[str, Any] = asdict(found)
     return {

@@ -13,6 +13,7 @@ from clearhead.brief import between
 from clearhead.cli.judge.page import write_page
 from clearhead.cli.options import given, tell
 from clearhead.explorer.answering.checkpoints import checkpoint_named
+from clearhead.json_text import JsonObject
 from clearhead.progress import watching
 from clearhead.runs import task_of
 from clearhead.session.measuring import Measuring, own_data
@@ -93,17 +94,17 @@ def floors_of(folder: Path, found: Evaluation) -> Sequence[Floor]:
     return comparable((read_floors(folder) or Floors()).on("test", "valid"), found)
 
 
-def figures(found: Evaluation, floors: Sequence[Floor]) -> dict[str, JsonValue]:
+def figures(found: Evaluation, floors: Sequence[Floor]) -> JsonObject:
     """The scores by name, the findings, and the floors."""
     scores = json_of({one.name: one.value for one in found.scores})
     return scores | {one.name: one.values for one in found.findings} | floor_figures(floors)
 
 
-def floor_figures(floors: Sequence[Floor]) -> dict[str, JsonValue]:
+def floor_figures(floors: Sequence[Floor]) -> JsonObject:
     """The floors, if there are some."""
     return {"floor": [one.model_dump(mode="json") for one in floors]} if floors else {}
 
 
-def json_of(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def json_of(figures: Mapping[str, JsonValue]) -> JsonObject:
     """Figures by name; infinity and NaN, which JSON does not have, are null."""
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in figures.items()}

@@ -122,13 +122,13 @@ def fields(decisions: tuple[Decision, ...]) -> Iterator[str]:
         yield f"  {shown(one.field):<{width}}  {value if len(value) <= 24 else value[:21] + '...':<24}  {effect}"
 
 
-def to_json(found: Judged) -> dict[str, JsonValue]:
+def to_json(found: Judged) -> JsonObject:
     """The verdict for programs."""
     decisions: list[Any] = [asdict(one) for one in found.decisions]
     return {**_told(found.verdict), "parameters": found.parameters, "fields": decisions}
 
 
-def _told(one: Verdict) -> dict[str, JsonValue]:
+def _told(one: Verdict) -> JsonObject:
     missing: list[JsonValue] = [
         {"mechanism": sign.mechanism, "field": sign.field, "value": sign.value} for sign in one.missing
     ]

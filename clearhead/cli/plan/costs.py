@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +14,7 @@ from clearhead.api import architecture, named_config
 from clearhead.config import Continuous, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.model.summary import DEFAULT_LENGTH
 from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import Training
@@ -157,9 +157,9 @@ def emitted(kwh: float, carbon: float | None) -> str:
     return f", {grams:{',.0f' if grams >= 100 else '.3g'}} g CO2"
 
 
-def to_json(job: Job, machine: Hardware, found: Cost, subject: Subject, carbon: float | None) -> dict[str, JsonValue]:
+def to_json(job: Job, machine: Hardware, found: Cost, subject: Subject, carbon: float | None) -> JsonObject:
     """Bytes, seconds and hours; the command is null if nothing fits."""
-    memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(found).items()}
+    memory: JsonObject = {name.replace(" ", "_"): n for name, n in _bytes(found).items()}
     return {
         "gpu": machine.name,
         "mfu": job.mfu,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -13,6 +12,7 @@ from clearhead.cli.options import tell
 from clearhead.cli.plan.costs import Subject, emitted, is_recipe, subject_of
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
@@ -148,7 +148,7 @@ def _energy(found: Profile, carbon: float | None) -> str:
     return f"{found.joules:,.3g} J a step, {wh:,.3g} Wh{grams} for 1,000,000 tokens, by {found.energy_by}"
 
 
-def to_json(found: Profile, carbon: float | None) -> dict[str, JsonValue]:
+def to_json(found: Profile, carbon: float | None) -> JsonObject:
     """Every figure, of one step; seconds, FLOPs, and shares from 0 to 1."""
     return {
         **vars(found),

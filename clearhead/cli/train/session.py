@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
-
 from clearhead.cli.judge.scores import beside, figures, floor_figures, json_of, judge
 from clearhead.cli.options import tell
 from clearhead.cli.train.watch import live_page
 from clearhead.errors import Interrupted, UserError, pasted
+from clearhead.json_text import JsonObject
 from clearhead.progress import watching
 from clearhead.recipe import Recipe, leaves_length
 from clearhead.runs import Prepared, keep_floors, resume, start, with_absolute_paths
@@ -116,7 +115,7 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
 
 def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
-    about: dict[str, JsonValue] = {}
+    about: JsonObject = {}
     with ProgressBar(unit=run.task.unit) as bar, watching(EvaluationBar()):
         shows: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
@@ -145,10 +144,10 @@ def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
         print(json.dumps(found | about))
 
 
-def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dict[str, JsonValue]:
+def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> JsonObject:
     """Judge the best model on all held-out data, unless its last evaluation did, and say how good it is and its use."""
     task, best, place = prepared.task, run.progress.best_step, pasted(folder)
-    found: dict[str, JsonValue] = figures_at(best, folder)
+    found: JsonObject = figures_at(best, folder)
     if task.few is not None:
         tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")
     if task.samples or page or task.few is not None:
@@ -171,7 +170,7 @@ def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dic
     return found
 
 
-def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
+def figures_at(step: int | None, folder: Path) -> JsonObject:
     """The scores of the evaluation at this step, from the run's log, since an earlier process may have made it."""
     for event in reversed(read_metrics(folder)):
         scores = event.get("scores")

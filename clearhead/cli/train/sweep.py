@@ -15,6 +15,7 @@ from clearhead.checkpoints.weights.documents import read_json
 from clearhead.cli.options import aligned, tell
 from clearhead.cli.train.session import Output, figures_at, train_run
 from clearhead.errors import NumericError, UserError
+from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import BEST
 from clearhead.session.running import next_folder
@@ -45,7 +46,7 @@ def sweep_runs(
     recipes = [partial(recipe_for, [*changes, *(f"--{field}={value}" for field, value in run)]) for run in runs]
     higher_is_better = {find(recipe().task, where=name).higher_is_better for recipe in recipes} == {True}
     top = out or next_folder(Path("runs"), f"{name}-sweep")
-    rows: list[dict[str, JsonValue]] = []
+    rows: list[JsonObject] = []
     for number, (run, recipe) in enumerate(zip(runs, recipes, strict=True), start=1):
         tell(f"run {number} of {len(runs)}: " + ", ".join(f"{field}={value}" for field, value in run))
         folder = top / str(number)
@@ -69,7 +70,7 @@ def combinations(fields: Sequence[str]) -> list[Values]:
     return list(itertools.product(*choices))
 
 
-def scores_of(run: Path) -> dict[str, JsonValue]:
+def scores_of(run: Path) -> JsonObject:
     """The score by which a run's best checkpoint was chosen, and all its scores; nothing for a run without one."""
     if not (run / BEST).is_file():
         return {}
@@ -84,7 +85,7 @@ def merit(score: JsonValue, *, higher_is_better: bool) -> float:
     return score if higher_is_better else -score
 
 
-def table(rows: Sequence[dict[str, JsonValue]]) -> Iterator[str]:
+def table(rows: Sequence[JsonObject]) -> Iterator[str]:
     """The rows under the names of their columns, without the score that another column shows too."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "score"]
     cells = [[shown(row.get(name)) for name in names] for row in rows]

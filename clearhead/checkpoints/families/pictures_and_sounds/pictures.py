@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue
 
+from clearhead.json_text import JsonObject
 from clearhead.checkpoints.families import variants
 from clearhead.checkpoints.families.decoders.deltas import QWEN3_5, QWEN3_5_MOE
 from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
@@ -327,7 +327,7 @@ MISPLACED = {19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62}
 
 def _tile_fields(model_type: str) -> tuple[Family, tuple[FieldRule, ...]]:
     """The family of the tower, and the fields of the whole."""
-    sizes: dict[str, JsonValue] = {"hidden_size": 1152, "intermediate_size": 3072, "num_attention_heads": 16}
+    sizes: JsonObject = {"hidden_size": 1152, "intermediate_size": 3072, "num_attention_heads": 16}
     same_as = {"layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "initializer_range": 0.02}
     image = replace(
         SIGLIP_IMAGE,
