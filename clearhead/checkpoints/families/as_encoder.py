@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from clearhead.checkpoints.families.family import Family
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Values
+from clearhead.checkpoints.weights.fields import Field, FieldRule, FieldRules, Values
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import ModelConfig
 
@@ -14,7 +14,7 @@ def _moved(path: str) -> str:
     return f"encoder.{path.removeprefix('decoder.')}" if path.startswith("decoder.") else path
 
 
-def encoding(fields: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
+def encoding(fields: Sequence[FieldRule]) -> FieldRules:
     """The same fields, which set those of the encoder."""
 
     def writer(write: Callable[[Any, Values], Any]) -> Callable[[Any, Values], Any]:

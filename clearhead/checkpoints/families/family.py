@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, Only, get, ignored, put
+from clearhead.checkpoints.weights.fields import (
+    ANOTHER,
+    Decision,
+    FieldMap,
+    FieldRules,
+    Only,
+    get,
+    ignored,
+    put,
+)
 from clearhead.checkpoints.weights.mapping import Rule, leave_out, names_one_of, renames
 from clearhead.config import (
     ClassificationHead,
@@ -53,7 +62,7 @@ class HeadMap:
     constants: Document
     """Our fixed settings for this head by path: {"head.kind": "language", ...}."""
     rules: Rules = lambda _: ()
-    fields: tuple[FieldRule, ...] = ()
+    fields: FieldRules = ()
     prefix: str = ""
     """Prefix of the family's own tensor names in checkpoints of this class."""
     also: tuple[str, ...] = ()
@@ -73,7 +82,7 @@ class Family:
     model_type: str
     constants: Document
     """Our settings common to all its models by path: {"decoder.norm": "rms", ...}."""
-    fields: tuple[FieldRule, ...]
+    fields: FieldRules
     rules: Rules
     """The weight table without heads. Their names lack the head's prefix."""
     heads: tuple[HeadMap, ...]
@@ -290,7 +299,7 @@ def _unlimited(positions: Positions) -> Positions:
 OF_ANGLES = {"base": "rope_theta", "original_length": "original_max_position_embeddings"}
 """Our settings that stand under these names in the table of rotary angles."""
 _TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("common.toml").read_text(encoding="utf-8"))
-COMMON: tuple[FieldRule, ...] = (
+COMMON: FieldRules = (
     ignored(*_TABLE["ignored"]),
     *(Only(name, None) for name in _TABLE["absent"]),
     *(Only(name, value) for name, value in _TABLE["only"].items()),

@@ -12,6 +12,7 @@ from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
     FieldRule,
+    FieldRules,
     Values,
     computed,
     extra,
@@ -82,7 +83,7 @@ READ_AS_USUAL = ("positions.max_length", "d_model", "n_layers", "n_heads")
 """Settings that a config may give under the usual name, too."""
 
 
-def sizes(*stacks: str, **defaults: JsonValue) -> tuple[FieldRule, ...]:
+def sizes(*stacks: str, **defaults: JsonValue) -> FieldRules:
     """Fields by their names there, with their defaults: settings of these stacks as NAMES says."""
 
     def entry(theirs: str, ours: str, default: JsonValue) -> Field:
@@ -102,7 +103,7 @@ def sizes(*stacks: str, **defaults: JsonValue) -> tuple[FieldRule, ...]:
     )
 
 
-def encoder_sizes(**defaults: JsonValue) -> tuple[FieldRule, ...]:
+def encoder_sizes(**defaults: JsonValue) -> FieldRules:
     """The fields of an encoder of the base size, under the names that Devlin et al. gave them."""
     base: dict[str, JsonValue] = {
         "hidden_size": 768,
@@ -123,12 +124,12 @@ def bias(theirs: str, *parts: str, default: bool = False, stack: str = "decoder"
     return inherited(theirs, *(f"{stack}.{part}_bias" for part in parts), of="bias", default=default)
 
 
-def without(fields: Sequence[FieldRule], *names: str) -> tuple[FieldRule, ...]:
+def without(fields: Sequence[FieldRule], *names: str) -> FieldRules:
     """All entries except these names."""
     return tuple(entry for entry in fields if entry.theirs not in names)
 
 
-def with_defaults(fields: Sequence[FieldRule], **defaults: Any) -> tuple[FieldRule, ...]:
+def with_defaults(fields: Sequence[FieldRule], **defaults: Any) -> FieldRules:
     """The same fields with other values for those that a config leaves out."""
     return tuple(
         replace(field, default=defaults[field.theirs])
@@ -296,7 +297,7 @@ def bare(architecture: str, rules: Rules = lambda _: (), **more: Any) -> HeadMap
     return HeadMap(architecture, {"head.kind": "none"}, rules, **more)
 
 
-def span(architecture: str, *others: Rule, prefix: str, fields: tuple[FieldRule, ...] = ()) -> HeadMap:
+def span(architecture: str, *others: Rule, prefix: str, fields: FieldRules = ()) -> HeadMap:
     """The head that predicts where an answer starts and ends. `others` are further rules."""
     return HeadMap(
         architecture, {"head.kind": "span"}, lambda _: others, fields, prefix=prefix, names={"qa_outputs": "output"}
@@ -317,9 +318,7 @@ def tags(
     )
 
 
-def end_token_classifier(
-    architecture: str, constants: Document, fields: tuple[FieldRule, ...], *, prefix: str
-) -> HeadMap:
+def end_token_classifier(architecture: str, constants: Document, fields: FieldRules, *, prefix: str) -> HeadMap:
     """An encoder-decoder's classifier. The decoder reads the shifted text again; its last state stands for the text."""
     return HeadMap(
         architecture,

@@ -10,7 +10,7 @@ from typing import Any
 from clearhead.checkpoints.families.family import Family, HeadMap, Rules
 from clearhead.checkpoints.families.mixtures.mixtures import further
 from clearhead.checkpoints.families.shared import PICTURES, beside_it, bias, neighbours, with_defaults, without
-from clearhead.checkpoints.weights.fields import Alias, FieldRule, ignored, only, same
+from clearhead.checkpoints.weights.fields import Alias, FieldRule, FieldRules, ignored, only, same
 from clearhead.checkpoints.weights.mapping import Rule, rename
 from clearhead.config import ModelConfig
 
@@ -51,7 +51,7 @@ def variant(model_type: str, table: Mapping[str, Any]) -> Family:
             *(neighbours(own, config) if table.get("pairs") else own),
         )
 
-    def changed(fields: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
+    def changed(fields: Sequence[FieldRule]) -> FieldRules:
         return with_defaults(without(fields, *table.get("without", ())), **table.get("defaults", {}))
 
     def modernize(document: dict[str, Any]) -> dict[str, Any]:

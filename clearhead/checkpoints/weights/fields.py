@@ -69,6 +69,7 @@ class Ignored:
 
 
 FieldRule = Field | Only | Alias | Ignored
+FieldRules = tuple[FieldRule, ...]
 
 KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
 ANOTHER = "try the config.json it was saved with"
@@ -190,7 +191,7 @@ class Decision:
 class FieldMap:
     """The entries of one architecture."""
 
-    entries: tuple[FieldRule, ...]
+    entries: FieldRules
 
     def values(self, document: Values, *, where: str) -> dict[str, Any]:
         """The document with defaults for absent fields. Raises UserError for a missing or unsupported field."""

@@ -26,7 +26,7 @@ from clearhead.checkpoints.families.shared import (
     windowed,
     without,
 )
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
+from clearhead.checkpoints.weights.fields import Field, FieldRule, FieldRules, Only, Values, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, ignore, modules
 from clearhead.config import ModelConfig
 from clearhead.errors import refuse
@@ -41,7 +41,7 @@ def llama_sizes(
     max_length: int = 0,
     angles: Sequence[FieldRule] = (),
     **defaults: JsonValue,
-) -> tuple[FieldRule, ...]:
+) -> FieldRules:
     """The fields that all of these families share. The arguments are a family's defaults for absent fields.
 
     `angles` are the fields of its positions, by default whole rotary heads for texts of `max_length`.
@@ -214,7 +214,7 @@ def _first(_: Any, ours: Values) -> int:
 USES_WINDOW = computed("use_sliding_window", write=lambda _, ours: ours["decoder"]["window"] is not None, default=False)
 
 
-def qwen_windows(is_local: IsLocal) -> tuple[FieldRule, ...]:
+def qwen_windows(is_local: IsLocal) -> FieldRules:
     """The layers with a window, and its reach."""
 
     def layers(_: Any, values: Values) -> list[int] | None:

@@ -13,7 +13,7 @@ from clearhead.checkpoints.families.decoders.state_spaces import (
 from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.mixtures.mixtures import PROJECTIONS, mixture_rules, number
 from clearhead.checkpoints.families.shared import MOST_LAYERS, decoder_heads, decoder_language, four_times, sizes
-from clearhead.checkpoints.weights.fields import Alias, FieldRule, Values, computed, ignored, only, same
+from clearhead.checkpoints.weights.fields import Alias, FieldRule, FieldRules, Values, computed, ignored, only, same
 from clearhead.checkpoints.weights.mapping import Rule, fused, modules, rename, renames, reshape, split, squeezed
 from clearhead.config import ModelConfig, SelectiveScan
 
@@ -22,7 +22,7 @@ from clearhead.config import ModelConfig, SelectiveScan
 SCAN = {"decoder.mixer.kind": "selective_scan", "decoder.activation": "silu"}
 
 
-def scan_fields(expand: str, rank: str, bias: str, **names: str) -> tuple[FieldRule, ...]:
+def scan_fields(expand: str, rank: str, bias: str, **names: str) -> FieldRules:
     """The mixer's fields: the width of its channels over that of the states, the rank, and others by our names."""
     defaults = {"d_state": 16, "width": 4, "conv_bias": True}
 

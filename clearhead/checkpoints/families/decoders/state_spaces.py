@@ -16,7 +16,7 @@ from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
-    FieldRule,
+    FieldRules,
     Values,
     computed,
     factor,
@@ -46,7 +46,7 @@ OLDER = {"mamba": LINEAR, "attention": FULL, "M": LINEAR, "*": FULL, "-": "mlp",
 """Older names of the kinds of layers."""
 
 
-def mixer(**defaults: JsonValue) -> tuple[FieldRule, ...]:
+def mixer(**defaults: JsonValue) -> FieldRules:
     """The mixer's fields by their names there, with their defaults."""
     return tuple(same(theirs, OURS[theirs], default=default) for theirs, default in defaults.items())
 

@@ -20,6 +20,7 @@ from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
     FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -60,7 +61,7 @@ def bart_fields(
     inner: int = 4096,
     scale: bool = False,
     **defaults: JsonValue,
-) -> tuple[FieldRule, ...]:
+) -> FieldRules:
     """The fields without the token tables and the positions. The arguments are a family's defaults."""
     base: dict[str, JsonValue] = {
         "d_model": 1024,
@@ -85,7 +86,7 @@ def bart_fields(
     )
 
 
-def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
+def norms(*, before: bool, of_embedding: bool) -> FieldRules:
     """The places of the norms. The reference library no longer reads these fields, but CTranslate2 does."""
 
     def always(name: str, value: bool) -> FieldRule:
@@ -98,7 +99,7 @@ def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
     )
 
 
-def shared_vocabulary(size: int) -> tuple[FieldRule, ...]:
+def shared_vocabulary(size: int) -> FieldRules:
     """One token table for both stacks and the output."""
     return (*sizes(*STACKS, vocab_size=size), Only("tie_word_embeddings", True))
 
@@ -109,7 +110,7 @@ LENGTH = 1024
 """The number of positions written into a config. Our sinusoidal positions have no limit."""
 
 ENDLESS = computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH)
-SINUSOIDAL: tuple[FieldRule, ...] = (
+SINUSOIDAL: FieldRules = (
     ENDLESS,
     extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
     Only("static_position_embeddings", True),

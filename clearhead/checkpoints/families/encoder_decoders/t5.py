@@ -18,7 +18,7 @@ from clearhead.checkpoints.families.shared import (
     tags,
     with_defaults,
 )
-from clearhead.checkpoints.weights.fields import Alias, FieldRule, Values, computed, ignored, same
+from clearhead.checkpoints.weights.fields import Alias, FieldRules, Values, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, leave_out, modules, rename, tie
 from clearhead.config import LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
@@ -58,7 +58,7 @@ def _projection(_: Any, ours: Values) -> str:
     return "gated-gelu" if stack["activation"] == "gelu_tanh" else f"gated-{_name(stack['activation'])}"
 
 
-def fields_of(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
+def fields_of(stacks: Sequence[str]) -> FieldRules:
     """The entries of a model with these stacks."""
 
     def each(*names: str) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def fields_of(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
     )
 
 
-TWO_STACKS: tuple[FieldRule, ...] = (
+TWO_STACKS: FieldRules = (
     computed(
         "num_decoder_layers",
         "decoder.n_layers",
@@ -116,7 +116,7 @@ def _scaled(scale: float | None, ours: Values) -> bool:
     return scale is not None
 
 
-LANGUAGE_FIELDS: tuple[FieldRule, ...] = (
+LANGUAGE_FIELDS: FieldRules = (
     computed(
         "tie_word_embeddings",
         "head.tied",

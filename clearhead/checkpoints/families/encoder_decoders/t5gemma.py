@@ -10,7 +10,17 @@ from clearhead.checkpoints.families.decoders.two_kinds import GEMMA2, SANDWICH
 from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.shared import bare, decoder_language
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import ANOTHER, REQUIRED, Field, FieldRule, Values, computed, ignored, same
+from clearhead.checkpoints.weights.fields import (
+    ANOTHER,
+    REQUIRED,
+    Field,
+    FieldRule,
+    FieldRules,
+    Values,
+    computed,
+    ignored,
+    same,
+)
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import ModelConfig
 from clearhead.errors import refuse
@@ -67,7 +77,7 @@ def _stack(name: str, *, cap: bool = False) -> Field:
     return computed(name, "head.soft_cap" if cap else name, read=read, write=write, default=REQUIRED, like={})
 
 
-FIELDS: tuple[FieldRule, ...] = (
+FIELDS: FieldRules = (
     *map(_stack, STACKS),
     same("dropout_rate", *(f"{name}.dropout" for name in STACKS), default=0.0),
     same("attention_dropout", *(f"{name}.attn_dropout" for name in STACKS), default=0.0),

@@ -16,7 +16,7 @@ from clearhead.checkpoints.families.shared import (
     span,
     tags,
 )
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, computed, ignored, same
+from clearhead.checkpoints.weights.fields import Field, FieldRules, Only, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, modules, rename, renames, tie
 from clearhead.config import LanguageHead, ModelConfig
 
@@ -43,7 +43,7 @@ BLOCK = QKV | REST
 UNREAD = ignore("embeddings.position_ids", "embeddings.token_type_ids")
 
 
-def encoder_fields(**defaults: JsonValue) -> tuple[FieldRule, ...]:
+def encoder_fields(**defaults: JsonValue) -> FieldRules:
     """All fields except the positions."""
     return (
         *encoder_sizes(**{"type_vocab_size": 2, **defaults}),

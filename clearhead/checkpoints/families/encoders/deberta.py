@@ -26,7 +26,7 @@ from clearhead.checkpoints.families.shared import (
 )
 from clearhead.checkpoints.weights.fields import (
     Field,
-    FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -146,7 +146,7 @@ def _written_terms(_: Any, ours: Values) -> list[str]:
     return [*TERMS][: round((stack["attn_scale"] or width**-0.5) ** -2 / width) - 1]
 
 
-FIELDS: tuple[FieldRule, ...] = (
+FIELDS: FieldRules = (
     *encoder_sizes(
         vocab_size=128_100,
         type_vocab_size=0,

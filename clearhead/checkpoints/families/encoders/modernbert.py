@@ -25,6 +25,7 @@ from clearhead.checkpoints.weights.fields import (
     REQUIRED,
     Field,
     FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -181,7 +182,7 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def transform_fields() -> tuple[FieldRule, ...]:
+def transform_fields() -> FieldRules:
     """The dense layer before every output. Its activation must be the network's."""
 
     def read(name: str, values: Values) -> None:

@@ -29,7 +29,16 @@ from clearhead.checkpoints.families.shared import (
     without,
 )
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, Values, computed, ignored, only, same
+from clearhead.checkpoints.weights.fields import (
+    Field,
+    FieldRules,
+    Only,
+    Values,
+    computed,
+    ignored,
+    only,
+    same,
+)
 from clearhead.checkpoints.weights.mapping import Rule, derive, ignore, leave_out, modules, rename, renames
 from clearhead.config import ModelConfig, Rotary
 from clearhead.errors import UserError
@@ -277,7 +286,7 @@ def _masked(is_left_out: bool | None, values: Values) -> int | None:
     return mask if is_left_out else None
 
 
-ESM_FIELDS: tuple[FieldRule, ...] = (
+ESM_FIELDS: FieldRules = (
     same("vocab_size", "encoder.input.vocab_size"),
     *without(encoder_sizes(), "hidden_act"),
     computed(
@@ -307,7 +316,7 @@ def _rounded(frequencies: Sequence[float] | None, values: Values) -> Sequence[fl
     return None if alike else frequencies
 
 
-ESM_ANGLES: tuple[FieldRule, ...] = (
+ESM_ANGLES: FieldRules = (
     same("rope_theta", "encoder.positions.base", default=10_000.0),
     computed("inv_freq", "encoder.positions.frequencies", read=_rounded, default=None),
     same("max_position_embeddings", "encoder.positions.trained_length", default=1026),

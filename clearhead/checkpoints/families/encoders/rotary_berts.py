@@ -34,7 +34,7 @@ from clearhead.checkpoints.families.shared import (
     without,
 )
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import ANOTHER, FieldRule, Values, computed, ignored, only, same
+from clearhead.checkpoints.weights.fields import ANOTHER, FieldRule, FieldRules, Values, computed, ignored, only, same
 from clearhead.checkpoints.weights.mapping import Rule, leave_out, modules, rename, renames, sides, split
 from clearhead.config import ModelConfig
 from clearhead.errors import refuse
@@ -46,7 +46,7 @@ EMBEDDINGS = {
 LAYERS = {"emb_ln": "embed.norm", "norm1": "attn_norm", "norm2": "ffn_norm"}
 
 
-def fields(max_length: int, theta: float, **defaults: JsonValue) -> tuple[FieldRule, ...]:
+def fields(max_length: int, theta: float, **defaults: JsonValue) -> FieldRules:
     """BERT's fields, and the angles."""
     return (*encoder_fields(**defaults), *encoding(rotary(max_length=max_length, theta=theta)))
 

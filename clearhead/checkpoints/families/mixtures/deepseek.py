@@ -25,7 +25,7 @@ from clearhead.checkpoints.families.shared import MOST_LAYERS, decoder_language,
 from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
-    FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -83,7 +83,7 @@ def exact(near: float, of: Callable[[float], float], value: float) -> float:
 def latents(
     *, query: int = 1536, rank: int = 512, turned: int = 64, own: int = 128, value: int = 128,
     max_length: int, scalings: Scalings = SCALINGS,
-) -> tuple[FieldRule, ...]:  # fmt: skip
+) -> FieldRules:  # fmt: skip
     """The fields of latent attention; the arguments are a family's defaults for absent ones."""
     read, write = partial(read_angles, scalings=scalings), partial(_angles, scalings=scalings)
     return (

@@ -18,7 +18,7 @@ from clearhead.checkpoints.families.shared import MOST_LAYERS, bias, decoder_lan
 from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
-    FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -158,9 +158,7 @@ def balance(default: float = 0.001) -> tuple[Field, ...]:
     )
 
 
-def choice(
-    n: int, n_chosen: int, *, theirs: str = "num_experts", also: str = "num_local_experts"
-) -> tuple[FieldRule, ...]:
+def choice(n: int, n_chosen: int, *, theirs: str = "num_experts", also: str = "num_local_experts") -> FieldRules:
     """How many experts there are, under either name, and how many a position goes through."""
     return (
         same(theirs, "decoder.experts.n", default=n),

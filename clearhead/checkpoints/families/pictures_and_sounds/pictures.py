@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-
-from clearhead.json_text import JsonObject
 from clearhead.checkpoints.families import variants
 from clearhead.checkpoints.families.decoders.deltas import QWEN3_5, QWEN3_5_MOE
 from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
@@ -22,7 +20,7 @@ from clearhead.checkpoints.weights.fields import (
     REQUIRED,
     Alias,
     Field,
-    FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -33,6 +31,7 @@ from clearhead.checkpoints.weights.fields import (
 from clearhead.checkpoints.weights.mapping import Rule, derive, leave_out, rename, transpose
 from clearhead.config import ModelConfig, NoHead, StackConfig
 from clearhead.errors import refuse
+from clearhead.json_text import JsonObject
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +50,7 @@ class Sight:
     """What a class has beside its text model: a tower, a projector, and fields for both."""
 
     image: Family
-    fields: tuple[FieldRule, ...]
+    fields: FieldRules
     projector: tuple[Rule, ...]
     """The weights of the projector, by names within it on both sides."""
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -193,7 +192,7 @@ LINES = (*TOWER, "image_newline")
 IN_LLAVA = (LLAMA, MISTRAL, QWEN2)
 
 
-def _mark(name: str, *, default: int) -> tuple[FieldRule, ...]:
+def _mark(name: str, *, default: int) -> FieldRules:
     """The id of the token that a vector replaces, under its two names."""
     other = {"image_token_id": "image_token_index", "image_token_index": "image_token_id"}[name]
     return same(name, "pictures.mark_id", default=default), Alias(other, of=name)
@@ -325,7 +324,7 @@ MISPLACED = {19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62}
 """Numbers of patches in a row up to 64 at which the reference's rounding gives a patch the position of another one."""
 
 
-def _tile_fields(model_type: str) -> tuple[Family, tuple[FieldRule, ...]]:
+def _tile_fields(model_type: str) -> tuple[Family, FieldRules]:
     """The family of the tower, and the fields of the whole."""
     sizes: JsonObject = {"hidden_size": 1152, "intermediate_size": 3072, "num_attention_heads": 16}
     same_as = {"layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "initializer_range": 0.02}

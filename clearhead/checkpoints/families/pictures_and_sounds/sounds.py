@@ -11,7 +11,18 @@ from clearhead.checkpoints.families.encoder_decoders.bart import STACKS, bart_fi
 from clearhead.checkpoints.families.family import Family, HeadMap
 from clearhead.checkpoints.families.shared import ACTIVATIONS, bare, output_matrix, sizes, tags, without
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Alias, FieldRule, Only, Values, computed, ignored, named, only, same
+from clearhead.checkpoints.weights.fields import (
+    Alias,
+    FieldRule,
+    FieldRules,
+    Only,
+    Values,
+    computed,
+    ignored,
+    named,
+    only,
+    same,
+)
 from clearhead.checkpoints.weights.mapping import Rule, modules, rename, reshape
 from clearhead.config import Convolution, FrameInput, ModelConfig, WaveInput
 from clearhead.errors import UserError
@@ -51,7 +62,7 @@ def _count(n: int | None, values: Values) -> None:
         raise UserError(f"expected {len(values['conv_dim'])}, the length of conv_dim, got {short(n)}")
 
 
-FIELDS: tuple[FieldRule, ...] = (
+FIELDS: FieldRules = (
     *sizes(
         "encoder",
         hidden_size=768,
@@ -212,7 +223,7 @@ DROPPED = ("scale_embedding", "encoder_layerdrop", "decoder_layerdrop")
 """Fields with another meaning here: the reference reads no scale, and skips layers in training alone."""
 
 
-WHISPER_FIELDS: tuple[FieldRule, ...] = (
+WHISPER_FIELDS: FieldRules = (
     *sizes("decoder", vocab_size=51_865),
     same("num_mel_bins", "encoder.input.n_bins", default=80),
     # Two frames for each position.

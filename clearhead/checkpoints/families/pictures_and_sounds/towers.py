@@ -10,7 +10,7 @@ from clearhead.checkpoints.families.family import COMMON, Family, HeadMap
 from clearhead.checkpoints.families.pictures_and_sounds.vit import patch_rules, picture_fields
 from clearhead.checkpoints.families.shared import head_width, sizes
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import ANOTHER, FieldMap, FieldRule, Only, computed, ignored, same
+from clearhead.checkpoints.weights.fields import ANOTHER, FieldMap, FieldRules, Only, computed, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, ignore, modules, rename, renames, reshape, split
 from clearhead.config import ModelConfig
 from clearhead.errors import refuse
@@ -18,7 +18,7 @@ from clearhead.errors import refuse
 # --- CLIP (Radford et al. 2021) ------------------------------------------------------------------------------------
 
 
-def tower_fields(stack: str, **defaults: JsonValue) -> tuple[FieldRule, ...]:
+def tower_fields(stack: str, **defaults: JsonValue) -> FieldRules:
     """The fields that both towers have."""
     return (
         *sizes(stack, num_hidden_layers=12, attention_dropout=0.0, **defaults),

@@ -17,7 +17,7 @@ from clearhead.checkpoints.families.shared import (
 )
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import (
-    FieldRule,
+    FieldRules,
     Only,
     Values,
     computed,
@@ -43,7 +43,7 @@ def square(size: int | list[int], _: Values | None = None) -> int:
     return sides[0]
 
 
-def picture_fields(*, patch_size: int, n_first: int | None = None) -> tuple[FieldRule, ...]:
+def picture_fields(*, patch_size: int, n_first: int | None = None) -> FieldRules:
     """The sizes of pictures and patches, and of a table of positions for them and the `n_first` cells before them."""
 
     def length(image: int | list[int], values: Values) -> int:
@@ -61,7 +61,7 @@ def picture_fields(*, patch_size: int, n_first: int | None = None) -> tuple[Fiel
     )
 
 
-def vit_fields(*, n_first: int) -> tuple[FieldRule, ...]:
+def vit_fields(*, n_first: int) -> FieldRules:
     """The whole map, where so many cells before the patches have positions."""
     return (
         *picture_fields(patch_size=16, n_first=n_first),
@@ -342,7 +342,7 @@ def _written_activation(name: str, ours: Values) -> Any:
     return "gelu" if ours["encoder"]["gated"] else ACTIVATION.write(name, ours)
 
 
-def _fields(*, patch_size: int) -> tuple[FieldRule, ...]:
+def _fields(*, patch_size: int) -> FieldRules:
     return (
         *picture_fields(patch_size=patch_size),
         # The positions' grid, in pixels. The pictures themselves may be of another size.
