@@ -92,10 +92,10 @@ class Architecture:
         return (rule,)
 
 
-def _decoder(*blocks: Mapping[str, str], norm: str = "model.norm") -> dict[str, str]:
+def _decoder(*blocks: Mapping[str, str]) -> dict[str, str]:
     """The names of a decoder's tensors from those of one layer's."""
     layer = {f"blk.{{i}}.{there}": f"model.layers.{{i}}.{here}" for block in blocks for there, here in block.items()}
-    return {TABLE: "model.embed_tokens", "output_norm": norm, OUTPUT: "lm_head", **layer}
+    return {TABLE: "model.embed_tokens", "output_norm": "model.norm", OUTPUT: "lm_head", **layer}
 
 
 _ATTENTION = {there: f"self_attn.{here}" for there, here in ATTENTION.items()}

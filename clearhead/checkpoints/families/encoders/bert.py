@@ -60,17 +60,17 @@ def bert_rules(_: ModelConfig) -> Sequence[Rule]:
     return *modules("encoder", "encoder.layer.{i}", EMBEDDINGS | BLOCK), UNREAD
 
 
-def words_rules(config: ModelConfig, at: str, names: dict[str, str], matrix: str = "decoder") -> Sequence[Rule]:
+def words_rules(config: ModelConfig, at: str, names: dict[str, str]) -> Sequence[Rule]:
     """The matrix over the vocabulary, its bias and other modules `at` a place. `names` are theirs -> the head's.
 
     The bias is stored twice. The copies differ only in untied models, where the network adds that of the matrix. The
     other copy is written for readers that expect it.
     """
     assert isinstance(config.head, LanguageHead)
-    theirs, ours, copy = f"{at}.bias", "head.output.bias", f"{at}.{matrix}.bias"
+    theirs, ours, copy = f"{at}.bias", "head.output.bias", f"{at}.decoder.bias"
     both = Rule((copy, theirs), (ours,), lambda t: [t[0]], lambda t: [t[0], t[0].clone()])
     biases = (rename(theirs, ours), tie(copy, ours)) if config.head.tied else (both, rename(theirs, ours))
-    return output_matrix(f"{at}.{matrix}.weight", config, TABLE), *biases, *renames(at, "head", names)
+    return output_matrix(f"{at}.decoder.weight", config, TABLE), *biases, *renames(at, "head", names)
 
 
 def no_pooler(name: str) -> Rule:

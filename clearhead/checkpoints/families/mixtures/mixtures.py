@@ -1,6 +1,6 @@
 """Decoders with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, GLM-4.5, MiniMax-M2 and Granite."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from clearhead.checkpoints.families.decoders.llama import (
     renamed,
 )
 from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, GRANITE_WORDS, granite_like
+from clearhead.checkpoints.families.family import Rules
 from clearhead.checkpoints.families.shared import MOST_LAYERS, bias, decoder_language
 from clearhead.checkpoints.weights.fields import (
     Alias,
@@ -97,8 +98,8 @@ def mixture_rules(
     at: str = "layers.{i}.mlp",
     shared: str = "",
     correction: str = "",
-    rest: Callable[[ModelConfig], Sequence[Rule]] = llama_rules,
-) -> Callable[[ModelConfig], Sequence[Rule]]:
+    rest: Rules = llama_rules,
+) -> Rules:
     """Llama's names, or those of `rest`, with experts `at` this place.
 
     `maps` are the names of an expert's matrices, as checkpoints have them. The reference library can write all of
