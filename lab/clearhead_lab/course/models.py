@@ -6,6 +6,7 @@ They train in float64, so that another processor's rounding does not change a pr
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -66,18 +67,25 @@ def lesson(name: str) -> Lesson:
     return LESSONS[name]()
 
 
-def trained(name: str, *, seed: int = 0, steps: int | None = None) -> Model:
-    """The model, trained from nothing."""
-    made = lesson(name)
+@contextmanager
+def _doubles(seed: int) -> Iterator[None]:
+    """Networks are made in float64, with draws of this seed, while the block runs."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = Transformer(made.config)
-            learn(network, made.batches(random.Random(seed), made.tokenizer), lr=made.lr, steps=steps or made.steps)
+            yield
     finally:
         torch.set_default_dtype(before)
+
+
+def trained(name: str, *, seed: int = 0, steps: int | None = None) -> Model:
+    """The model, trained from nothing."""
+    made = lesson(name)
+    with _doubles(seed):
+        network = Transformer(made.config)
+        learn(network, made.batches(random.Random(seed), made.tokenizer), lr=made.lr, steps=steps or made.steps)
     images = None
     if made.tokenizer is None:
         images = ImageProcessor(ImageConfig(size=PixelSize(height=SIDE, width=SIDE)))
@@ -86,16 +94,10 @@ def trained(name: str, *, seed: int = 0, steps: int | None = None) -> Model:
 
 def tune(start: Model, examples: Sequence[tuple[str, str]], *, steps: int = 20, lr: float = 1e-3) -> Model:
     """A copy of a translator whose weights, all of them, have learned on from these sentences."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            network = Transformer(start.config)
-            network.load_state_dict(start.network.state_dict())
-            learn(network, repeat(_translated(examples, start.tokenizer)), lr=lr, steps=steps)
-    finally:
-        torch.set_default_dtype(before)
+    with _doubles(0):
+        network = Transformer(start.config)
+        network.load_state_dict(start.network.state_dict())
+        learn(network, repeat(_translated(examples, start.tokenizer)), lr=lr, steps=steps)
     return Model(network.float().eval(), start.tokenizer, start.generation)
 
 
