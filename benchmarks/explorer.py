@@ -52,13 +52,11 @@ SMOLLM2 = ModelConfig(
 
 app = App(name="python -m benchmarks.explorer", help="Sizes and times of the explorer, in a real browser.")
 
-# A click, and how long until the answer without that head is on the screen: the end of the frame that shows it.
-EDIT = """async ([head, wait]) => {
+# The switch of a head, and how long until the answer without it is on the screen: the end of the frame that shows it.
+EDIT = """async (wait) => {
   const page = document.querySelector(".clearhead");
-  const choose = [...page.querySelectorAll(".thumbs button")][head];
-  choose.click();
   await new Promise((done) => setTimeout(done, wait));
-  const off = page.querySelectorAll(".change .segmented button")[1];
+  const off = page.querySelector(".change [role=switch]");
   const answer = page.querySelector(".answer"), before = answer.dataset.edits;
   const shown = new Promise((done, fail) => {
     setTimeout(() => fail(new Error("no answer")), 30000);
@@ -147,10 +145,10 @@ def explorer(*, rounds: int = 30) -> None:
         small, large = demo_model(), random_decoder()
         holds = [table("sizes", [*bundle(), overview(large)])]
         with browser() as page:
-            figures = served(page, Session(small, name="demo", text=SENTENCE, target=TARGET), rounds)
+            figures = served(page, small, Session(small, name="demo", text=SENTENCE, target=TARGET), rounds)
             holds.append(table("the demo's model, served", figures))
             holds.append(exported(page, "the demo's model", small, folder / "demo.html", rounds))
-            figures = served(page, numbers(large, 64), rounds)
+            figures = served(page, large, numbers(large, 64), rounds)
             holds.append(table("12 x 12 heads x 768, 64 tokens, served", figures))
             holds.append(table("512 tokens of it, served", hovered(page, numbers(large, 512))))
             holds.append(exported(page, "12 x 12 heads x 768, 64 tokens", large, folder / "large.html", 0))
@@ -244,7 +242,7 @@ def ids(length: int) -> str:
 def bundle() -> list[Figure]:
     """All JavaScript that the page loads."""
     scripts = [(STATIC / name).read_bytes() for name in ("explorer.js", "boot.js")]
-    return [Figure("JavaScript, kB gzipped", sum(len(gzip.compress(one)) for one in scripts) / 1000, 160, at_most=True)]
+    return [Figure("JavaScript, kB gzipped", sum(len(gzip.compress(one)) for one in scripts) / 1000, 201, at_most=True)]
 
 
 def overview(model: Model) -> Figure:
@@ -285,11 +283,11 @@ def opened(page: "Page", url: str) -> tuple[float, float]:
     return paint / 1000, numbers
 
 
-def served(page: "Page", session: Session, rounds: int) -> list[Figure]:
+def served(page: "Page", model: Model, session: Session, rounds: int) -> list[Figure]:
     """First paint, and edits."""
     with serving(session) as server:
         paints = [opened(page, again(server, i)) for i in range(5)]
-        return [*painted(paints, 1.0), *edited(page, rounds, 500.0)]
+        return [*painted(paints, 1.0), *edited(page, model, rounds, 500.0)]
 
 
 def again(server: Server[QuestionQueue], i: int) -> str:
@@ -306,12 +304,15 @@ def painted(paints: list[tuple[float, float]], limit: float) -> list[Figure]:
     ]
 
 
-def edited(page: "Page", rounds: int, limit: float) -> list[Figure]:
+def edited(page: "Page", model: Model, rounds: int, limit: float) -> list[Figure]:
     """From the click that switches a head off to its answer, each time another head."""
-    page.evaluate(GO, {"v": "1", "view": "attention"})
-    page.wait_for_selector(".clearhead .thumbs button")
-    heads: int = page.locator(".clearhead .thumbs button").count()
-    times = [page.evaluate(EDIT, [i * STRIDE % heads, 300]) for i in range(rounds + WARM_UP)][WARM_UP:]
+    stack, times = model.network.last_stack.config, list[float]()
+    for i in range(rounds + WARM_UP):
+        layer, head = divmod(i * STRIDE % (stack.n_layers * stack.n_heads), stack.n_heads)
+        page.evaluate(GO, {"v": "1", "view": "attention", "layer": layer, "head": head, "e": ""})
+        page.wait_for_selector(".clearhead .change [role=switch]")
+        times.append(page.evaluate(EDIT, 300))
+    times = times[WARM_UP:]
     return [
         Figure("edit to answer, ms, median", median(times), limit, at_most=True),
         Figure("edit to answer, ms, 95th percentile", quantiles(times, n=20)[-1], limit, at_most=True),
@@ -324,7 +325,7 @@ def exported(page: "Page", what: str, model: Model, path: Path, rounds: int) -> 
     page.context.set_offline(True)
     try:
         figures = painted([opened(page, path.as_uri()) for _ in range(5)], 2.0)
-        figures += edited(page, rounds, 50.0) if rounds else []
+        figures += edited(page, model, rounds, 50.0) if rounds else []
     finally:
         page.context.set_offline(False)
     return table(f"{what}, in one file of {path.stat().st_size / 1e6:.1f} MB", figures)
