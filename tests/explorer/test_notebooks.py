@@ -109,7 +109,7 @@ def switch_a_head_off(page: Page) -> None:
     assert "before" not in explorer.locator(".answers").inner_text()
     switch.click()
     explorer.locator(".answers").get_by_text("before").first.wait_for()
-    assert explorer.locator(".tale").inner_text().startswith("Without ")
+    assert explorer.locator(".tale").inner_text().startswith("Now ")
     assert explorer.get_by_role("alert").count() == 0
 
 

@@ -26,9 +26,9 @@ describe("the sentence of the overview", () => {
   it.each([
     ["one claim", was, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
     ["the answer gains", { ...was, now: 0.9 }, "Without head 4 of block 23, “Paris” rises from 77 % to 90 %."],
-    ["what gains most is told", { ...was, other: { word: "ĠRome", p: 0.5 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and “Rome” overtakes it with 50 %."],
+    ["what gains most is told", { ...was, other: { word: "ĠRome", p: 0.5 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and “Rome” leads with 50 %."],
     ["what stays behind it", { ...was, now: 0.6, other: { word: "ĠRome", p: 0.3 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 60 %, and “Rome” rises to 30 %."],
-    ["next to all or nothing in words", { ...was, was: 0.9996, now: 0.0002, other: { word: "ĠRome", p: 0.9991 } }, "Without head 4 of block 23, “Paris” falls from almost 100 % to almost 0 %, and “Rome” overtakes it with almost 100 %."],
+    ["next to all or nothing with a sign", { ...was, was: 0.9996, now: 0.0002, other: { word: "ĠRome", p: 0.9991 } }, "Without head 4 of block 23, “Paris” falls from > 99.9 % to < 0.1 %, and “Rome” leads with > 99.9 %."],
     ["what gains nothing is not", { ...was, other: { word: "ĠRome", p: 0.01 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
   ])("%s", (_, outcome, wanted) => expect(say(headline(cause, outcome, {}))).toBe(wanted));
 
@@ -78,7 +78,7 @@ describe("the sentence of the overview", () => {
 
   it("does not say of an unlikely answer that it leads", () => {
     expect(say(headline(cause, { word: "“dog”", was: 0.999, now: 0.01, other: { word: "fox", p: 0.23 } }, {}))).toContain("nothing takes its place (best: “fox”, 23 %)");
-    expect(say(headline(cause, { word: "“dog”", was: 0.3, now: 0.01, other: { word: "fox", p: 0.23 } }, {}))).toContain("“fox” overtakes it with 23 %");
+    expect(say(headline(cause, { word: "“dog”", was: 0.3, now: 0.01, other: { word: "fox", p: 0.23 } }, {}))).toContain("“fox” leads with 23 %");
   });
 
   it("names a head with its stack, and the ends of a text in words", () => {

@@ -16,8 +16,8 @@ export interface DrawnCurve extends Line { weight: number; moved: Both; marked: 
 /** What a feed-forward moves, at most so large. */
 export interface DrawnDot extends Point { most: number; dim: boolean; moved: Both }
 export interface Point { x: number; y: number }
-/** `via`: where it goes round a label. */
-export interface Line { from: Point; via?: Point; to: Point }
+/** `via`: where it goes round a label, from there on level until an x. */
+export interface Line { from: Point; via?: Point & { until?: number }; to: Point }
 export interface DrawnAnswer { from: number; to: number; x: number; half: number; share: Both; grey: number }
 export interface Scene {
   areas: Area[];
@@ -140,18 +140,23 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
     states.forEach((i) => fill.addColorStop((area.x[i]! - start) / (end - start || 1), of(i)));
     return fill;
   };
-  if (change > 0.02) {
-    const before = knownOf(lane, 0);
+  /** Before: filled where it was more, and outlined where it was more or less. */
+  const before = knownOf(lane, 0), was = (share: number, of: (x: number) => number): CanvasGradient => {
     ribbon(g, lane, before, (i) => thickness(area, at(i)[0]));
-    [g.fillStyle, g.strokeStyle] = [0.16, 0.6].map((share) => shade((i) => rgba(c.ink3, share * change * Math.max(0, Math.min(1, thickness(area, at(i)[0]) - thickness(area, at(i)[1]) - 2 || 0))), before)) as [CanvasGradient, CanvasGradient];
-    g.lineWidth = 1;
+    return shade((i) => rgba(c.ink3, share * change * Math.max(0, Math.min(1, of(thickness(area, at(i)[0]) - thickness(area, at(i)[1])) - 2 || 0))), before);
+  };
+  if (change > 0.02) {
+    g.fillStyle = was(0.16, (x) => x);
     g.fill();
-    g.stroke();
   }
   const tint = (i: number): number => 1 - (between(own(i), change) || 0) / between(at(i), change) || 0;
   g.fillStyle = shade((i) => rgba(mix(colourOf(lane, i, n, c), c.K, tint(i)), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (n - 1) : 1) * (tint(i) / 4 + strengthOf(lane.hollow || (role === "read" && i > lane.since && lane.since >= 0) ? "other" : role, (area.scale ?? 1) * between(at(i), change)) * (lane.hollow ? 0.3 : 1))));
   ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
   g.fill();
+  if (change > 0.02) {
+    [g.strokeStyle, g.lineWidth] = [was(0.8, Math.abs), 1];
+    g.stroke();
+  }
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, c: Colours, change: number): void {
@@ -180,14 +185,15 @@ function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, gre
 
 /** A point of a curve. */
 export function along({ from, via, to }: Line, k: number): Point {
-  if (via) return k < 0.5 ? along({ from, to: via }, 2 * k) : along({ from: via, to }, 2 * k - 1);
+  if (via) return k < 0.5 ? along({ from, to: via }, 2 * k) : along({ from: { x: via.until ?? via.x, y: via.y }, to }, 2 * k - 1);
   const s = 3 * k * (1 - k), half = (from.x + to.x) / 2;
   return { x: from.x * (1 - k) ** 3 + half * s + to.x * k ** 3, y: from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k) };
 }
 
-/** Where a curve goes round a label of the stack that it comes to, a thick one below all; none: it touches none, or, above all others, there is no room. */
-export function around(curve: Line, area: Area, half = 0): { via?: Point } {
+/** Where a curve goes round a label of the stack that it comes to, a thick one below all, and is level until the block that reads; none: it touches none, or, above all others, there is no room. */
+export function around(curve: Line, area: Area, half = 0, until?: number): Pick<Line, "via"> {
   const x = area.x[0]! - 44, near = Array.from({ length: 41 }, (_, i) => along(curve, i / 40)).filter((at) => Math.abs(at.x - x) < 36);
-  const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15 + half)), y = yOf(area, lane);
-  return lane < Number(area.x[0]! - curve.from.x < 100) ? {} : { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || near[near.length >> 1]!.y > y ? 1 : -1) * Math.min(26, area.gap / 2) } };
+  const lane = Array.from({ length: area.lanes }, (_, lane) => yOf(area, lane)).findIndex((y) => near.some((at) => Math.abs(at.y - y) < 15 + half)), y = yOf(area, lane), middle = near[near.length >> 1] ?? curve.from, level = until ? { until } : {};
+  if (lane < Number(area.x[0]! - curve.from.x < 100)) return until ? { via: { x, y: middle.y, until } } : {};
+  return { via: { x, y: half > area.gap / 4 ? bottomOf(area) + 14 + half : y + (!lane || middle.y > y ? 1 : -1) * Math.min(26, area.gap / 2), ...level } };
 }

@@ -79,10 +79,16 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
   return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
 
+/** The number of a word that stands several times, else 0. */
+export function nth(tokens: readonly Spoken[], i: number): number {
+  const same = tokens.flatMap(({ text, span }, k) => (span && text === tokens[i]!.text && !tokens[k + 1]?.on ? [k] : []));
+  return same[1] ? same.indexOf(i) + 1 : 0;
+}
+
 /** A word that stands several times, with its number. */
 export function numbered(tokens: readonly Spoken[], i: number): string {
-  const name = quoted(tokens, i), same = tokens.flatMap(({ text, span }, k) => (span && text === tokens[i]!.text && !tokens[k + 1]?.on ? [k] : []));
-  return same[1] ? `${name} (${same.indexOf(i) + 1})` : name;
+  const n = nth(tokens, i);
+  return `${quoted(tokens, i)}${n ? ` (${n})` : ""}`;
 }
 
 /** "“thin”", "“dull” and “slow”", "both “dog”". */
@@ -115,6 +121,9 @@ export function quoted(tokens: readonly Token[], i: number): string {
 
 /** A word or label that the model says. */
 export const spelt = (text: string): string => t("overview.quoted", { text: wordOf(text).trim() || text });
+
+/** The same outside of a sentence, where a single letter would be taken for a sign. */
+export const shown = (word: string): string => (/^\p{Ll}$/u.test(word) ? spelt(word) : word);
 
 /** The labels between which a classifier chooses, of many the first two and the last: " “yes” or “no”". */
 export function choicesOf(labels: readonly string[] | null): string {
@@ -153,15 +162,9 @@ export interface Sentence { text: string; names: Record<string, string> }
 /** What is said of an answer as it is and otherwise, and what gains most then. */
 export interface Outcome { word: string; was: number; now: number; other: { word: string; p: number } | null }
 
-/** A share in a sentence: next to all or nothing in words. */
-export function roughly(p: number): string {
-  const text = percent(p);
-  return /^[<>]/.test(text) ? t("overview.almost", { x: percent(Math.round(p)) }) : text;
-}
-
 /** What a cause does to the answer, which comes first. */
-export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = roughly, form = "off"): Sentence {
+export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = percent, form = "off"): Sentence {
   const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
   if (!other || other.p < DECIDES) return { text: t(`overview.${form}`, { cause }), names: told };
-  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: (amount === roughly ? spelt : likeness)(other.word), now: amount(other.p) } };
+  return { text: t(`overview.${form}_${!leads(Math.max(other.p, now), was) ? "none" : other.p > now + DECIDES ? "over" : "now"}`, { cause }), names: { ...told, other: (amount === percent ? spelt : likeness)(other.word), now: amount(other.p) } };
 }
