@@ -154,7 +154,7 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
   ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
   g.fill();
   if (change > 0.02) {
-    [g.strokeStyle, g.lineWidth] = [was(0.8, Math.abs), 1];
+    [g.strokeStyle, g.lineWidth] = [was(0.6, Math.abs), 1];
     g.stroke();
   }
 }
