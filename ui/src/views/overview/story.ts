@@ -91,7 +91,7 @@ export function numbered(tokens: readonly Spoken[], i: number): string {
   return `${quoted(tokens, i)}${n ? ` (${n})` : ""}`;
 }
 
-/** "“thin”", "“dull” and “slow”", "both “dog”". */
+/** "“thin”", "“dull” and “slow”", "both “dog”s". */
 export function nameOfShare(tokens: readonly Spoken[], some: readonly number[]): string {
   const all = lastOf(tokens, some), [first = 0] = all;
   return all[1] && all.every((i) => tokens[i]!.text === tokens[first]!.text) ? t(all[2] ? "overview.part_all" : "overview.part_both", { word: quoted(tokens, first) }) : listed(all.map((i) => numbered(tokens, i)));
