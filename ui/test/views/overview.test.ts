@@ -42,7 +42,7 @@ describe("the sentence of the overview", () => {
     const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part, words: [part], instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
     expect([seen.instead?.word, nameOfShare(tokens, seen.part!.tokens), seen.words]).toEqual(["ĠRome", "“France”", [seen.part]]);
     expect(nameOfShare(tokens, [0, 3])).toBe(`${quoted(tokens, 0)} and “France”`);
-    expect(nameOfShare([...tokens, { ...tokens[3]!, span: [5, 6] }], [3, 5])).toBe("both “France”");
+    expect(nameOfShare([...tokens, { ...tokens[3]!, span: [5, 6] }], [3, 5])).toBe("both “France”s");
     expect(nameOfShare([...tokens, ...[5, 6].map((at) => ({ ...tokens[3]!, span: [at, at + 1] as [number, number] }))], [3, 5, 6])).toBe("every “France”");
     expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, words: [], instead: null });
   });
