@@ -87,6 +87,8 @@ def _listed(to: Steps, i: int, step: SentenceStep, x: str) -> str | None:
 
 GLOSSARY = "image.glossary"
 """The key of what a language calls the positions of a picture: `tokens: patches, token: patch`."""
+SORTED = 32
+"""Most numbers of a text for which it is asked whether a model sorts: it takes as many steps."""
 KEPT = "image.class_token"
 """The key of a name that the glossary leaves as it is."""
 APART = re.compile(r"(error|file|image|lost|made|view|walk|word)\.|\w+\.python$")
@@ -183,14 +185,18 @@ def _task(opened: Opened) -> str | None:
     reads, longest = model.config.first.input, model.config.output.max_length or len(given)
     if (
         not isinstance(reads, TokenInput)
-        or not 1 < len(given) <= longest
+        or not 1 < len(given) <= min(longest, SORTED)
         or not all(x < reads.vocab_size for x in given)
     ):
         return None
     rows = [given[i:] + given[:i] for i in range(4)]
-    config = changed_settings(greedy(model), {"max_new_tokens": len(given)})
-    written = complete(model.network, rows, config=config, scored=False)
-    return "sort" if all([*best.tokens] == sorted(given) for (best,) in written) else None
+
+    def begins_sorted(n: int) -> bool:
+        config = changed_settings(greedy(model), {"max_new_tokens": n})
+        written = complete(model.network, rows, config=config, scored=False)
+        return all([*best.tokens] == sorted(given)[:n] for (best,) in written)
+
+    return "sort" if begins_sorted(1) and begins_sorted(len(given)) else None
 
 
 def plan_of(config: ModelConfig, sentences: Sentences) -> dict[str, object]:
